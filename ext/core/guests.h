@@ -25,7 +25,7 @@ struct ipu_guests {
     struct ipu_guest *slots;
     uint32_t mask, count, max;
     struct ipu_hash_seed seed;
-    uint8_t own[IPU_MAC_LEN]; /* the source of what the guests receive */
+    uint8_t own[IPU_MAC_LEN]; /* the source of packets of hosts that have no MAC */
 };
 
 /* Makes room for `max` addresses. Returns 0, -ENOMEM or an error of getrandom(2). */

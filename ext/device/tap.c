@@ -57,7 +57,7 @@ static int tap_writev(void *self, const struct iovec *iov, int n)
         return -EHOSTUNREACH;
     memcpy(head, frame, IPU_VNET_LEN);
     shift(head, IPU_ETHERNET_LEN);
-    memcpy(ethernet + IPU_MAC_LEN, tap->guests.own, IPU_MAC_LEN);
+    memcpy(ethernet + IPU_MAC_LEN, frame - IPU_MAC_LEN, IPU_MAC_LEN);
     ipu_ip_put16(ethernet + 2 * IPU_MAC_LEN, ipu_ip_is_v4(ip) ? IPU_TYPE_IPV4 : IPU_TYPE_IPV6);
     pieces[0] = (struct iovec){.iov_base = head, .iov_len = sizeof head};
     memcpy(pieces + 1, iov, (size_t)n * sizeof *iov);
@@ -94,11 +94,19 @@ int ipu_tap_init(struct ipu_tap *tap, int fd, uint32_t offload)
 {
     tap->fd = fd;
     tap->device = (struct ipu_device){
-        .ops = &tap_ops, .self = tap, .offload = offload, .guests = &tap->guests};
-    return ipu_guests_init(&tap->guests, IPU_GUESTS_MAX);
+        .ops = &tap_ops,
+        .self = tap,
+        .offload = offload,
+        .guests = &tap->guests,
+        .host_macs = &tap->host_macs,
+    };
+    tap->host_macs.slots = NULL;
+    int error = ipu_guests_init(&tap->guests, IPU_GUESTS_MAX);
+    return error < 0 ? error : ipu_host_macs_init(&tap->host_macs, IPU_HOST_MACS_MAX);
 }
 
 void ipu_tap_free(struct ipu_tap *tap)
 {
     ipu_guests_free(&tap->guests);
+    ipu_host_macs_free(&tap->host_macs);
 }

@@ -4,6 +4,7 @@
 
 #include "device/device.h"
 #include "core/guests.h"
+#include "core/host_macs.h"
 
 /*
  * A TAP as packet device: the pump sees IP packets as on a TUN, with the Ethernet header apart. On
@@ -13,12 +14,14 @@
  *       [pad 2][Ethernet 14    ][vnet 16 ][IP, ARP ...]
  *
  * On the way in the device writes the Ethernet header itself: the receiver is the guest that has
- * the packet's destination, or its group. Vnet headers count from the Ethernet header on the TAP,
+ * the packet's destination, or its group. The sender's MAC is in the IPU_MAC_LEN bytes in front of
+ * the frame. Vnet headers count from the Ethernet header on the TAP,
  * and from the IP header in the pump.
  */
 struct ipu_tap {
     struct ipu_device device;
     struct ipu_guests guests;
+    struct ipu_host_macs host_macs;
     int fd;
 };
 

@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/frame.h"
 #include "core/guests.h"
+#include "core/host_macs.h"
 #include "pump/pump_state.h"
 
 enum {
@@ -235,6 +236,22 @@ static int do_mac_set(struct ipu_pump *pump, const struct ipu_command *command)
     if (pump->device->guests == NULL)
         return -ENODEV;
     memcpy(pump->device->guests->own, command->mac_set.mac, IPU_MAC_LEN);
+    return 0;
+}
+
+static int do_host_mac_set(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    const struct ipu_host_mac_set *set = &command->host_mac_set;
+    struct ipu_host_macs *macs = pump->device->host_macs;
+    return macs == NULL ? -ENODEV : ipu_host_macs_set(macs, &set->gid, set->qpn, set->mac);
+}
+
+static int do_host_mac_del(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    const struct ipu_host_mac_del *del = &command->host_mac_del;
+    if (pump->device->host_macs == NULL)
+        return -ENODEV;
+    ipu_host_macs_delete(pump->device->host_macs, &del->gid, del->qpn);
     return 0;
 }
 

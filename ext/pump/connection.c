@@ -39,6 +39,12 @@ static const struct ipu_connected_ops *ops_of(const struct ipu_pump *pump)
     return pump->fabric->connected;
 }
 
+/* Returns where the fabric writes a message. */
+static uint8_t *message_at(const struct ipu_pump *pump, uint32_t index)
+{
+    return ipu_slab_at(&pump->connected.rx, index) + pump->tap_room + IPU_TX_ENCAP;
+}
+
 int ipu_connection_init(struct ipu_pump *pump, uint32_t frames)
 {
     struct ipu_connection_state *state = &pump->connected;
@@ -46,8 +52,8 @@ int ipu_connection_init(struct ipu_pump *pump, uint32_t frames)
         return 0;
     if (ops_of(pump) == NULL)
         return -EOPNOTSUPP;
-    int error =
-        ipu_slab_init(&state->rx, frames, IPU_TX_ENCAP + IPU_VNET_LEN + IPU_VNET_PACKET_MAX);
+    int error = ipu_slab_init(&state->rx, frames,
+                              pump->tap_room + IPU_TX_ENCAP + IPU_VNET_LEN + IPU_VNET_PACKET_MAX);
     if (error < 0)
         return error;
     error = pump->fabric->ops->memory(pump->fabric->self, state->rx.base, state->rx.len);
@@ -100,7 +106,7 @@ static void post(struct ipu_pump *pump)
         while (n < IPU_BATCH && (uint32_t)n < state->idle_count) {
             uint32_t index = state->idle[state->idle_count - 1 - (uint32_t)n];
             recvs[n++] = (struct ipu_recv){
-                .addr = ipu_slab_at(&state->rx, index) + IPU_TX_ENCAP,
+                .addr = message_at(pump, index),
                 .len = IPU_VNET_LEN + IPU_VNET_PACKET_MAX,
                 .cookie = index,
             };
@@ -470,7 +476,7 @@ int ipu_connection_poll(struct ipu_pump *pump, int max)
             IPU_COUNT(pump, rx_failed);
         } else {
             pump->receiving_id = done[i].connection->id;
-            receive(pump, ipu_slab_at(&state->rx, index) + IPU_TX_ENCAP, &done[i]);
+            receive(pump, message_at(pump, index), &done[i]);
             pump->receiving_id = 0;
         }
         if (pump->rx_index != IPU_SLAB_NONE)

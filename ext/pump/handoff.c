@@ -4,6 +4,7 @@
 #include "core/frame.h"
 #include "core/ip_header.h"
 #include "core/guests.h"
+#include "core/host_macs.h"
 #include "pump/pump_state.h"
 
 /*
@@ -129,13 +130,26 @@ bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
     return ipu_transmit_forward(pump, packet);
 }
 
-bool ipu_handoff_receive(struct ipu_pump *pump, const uint8_t *ip, size_t ip_len,
+/* Writes the sender's MAC in front of the frame, for the device (tap.h). */
+static void put_sender(struct ipu_pump *pump, uint8_t *vnet,
+                       const struct ipu_frame_received *source)
+{
+    const struct ipu_device *device = pump->device;
+    const uint8_t *mac = NULL;
+    if (source->has_grh)
+        mac = ipu_host_macs_find(device->host_macs, &source->sgid, source->src_qpn);
+    memcpy(vnet - IPU_MAC_LEN, mac != NULL ? mac : device->guests->own, IPU_MAC_LEN);
+}
+
+bool ipu_handoff_receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len,
                          const struct ipu_frame_received *source)
 {
     uint8_t mac[IPU_MAC_LEN];
     struct ipu_event event = {.type = IPU_EVENT_LINK_PACKET, .len = (uint32_t)ip_len};
-    if (ipu_guests_destination(pump->device->guests, ip, mac))
+    if (ipu_guests_destination(pump->device->guests, ip, mac)) {
+        put_sender(pump, ip - IPU_VNET_LEN, source);
         return true;
+    }
     event.frame = *source;
     if (ip_len > pump->mtu || !ipu_event_spend(&pump->unknown_budget))
         IPU_COUNT(pump, rx_unknown_guest);

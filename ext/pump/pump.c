@@ -309,7 +309,7 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
         .rx_frames = config->rx_frames >> config->frames_halved,
         .heads = TX_HEADS >> config->frames_halved,
     };
-    pump->tx_room = config->device->guests != NULL ? IPU_TAP_ROOM : 0;
+    pump->tap_room = config->device->guests != NULL ? IPU_TAP_ROOM : 0;
     bool has_window = config->connected_frames > 0 && config->frames_halved == 0;
     pump->recv_len = IPU_RX_IP + config->mtu;
     if (fabric->min_recv > pump->recv_len)
@@ -349,7 +349,7 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
 
 static int init_slabs(struct ipu_pump *pump, const struct frame_sizes *sizes)
 {
-    int error = ipu_slab_init(&pump->tx, sizes->tx_frames, pump->tx_room + pump->read_len);
+    int error = ipu_slab_init(&pump->tx, sizes->tx_frames, pump->tap_room + pump->read_len);
     if (error == 0)
         error = ipu_slab_init(&pump->heads, sizes->heads, sizes->head_len);
     if (error == 0 && sizes->rx_frames > 0)

@@ -80,7 +80,19 @@ struct ipu_guest_del {
 };
 
 struct ipu_mac_set {
-    uint8_t mac[IPU_MAC_LEN]; /* the source of what the guests receive */
+    uint8_t mac[IPU_MAC_LEN]; /* the source of packets of hosts that have no MAC */
+};
+
+/* Packets of a host of the link get this source towards guests. */
+struct ipu_host_mac_set {
+    struct in6_addr gid;
+    uint32_t qpn;
+    uint8_t mac[IPU_MAC_LEN];
+};
+
+struct ipu_host_mac_del {
+    struct in6_addr gid;
+    uint32_t qpn;
 };
 
 struct ipu_capture_set {
@@ -132,6 +144,8 @@ struct ipu_tx_mode_set {
     X(GUEST_SET, guest_set)                                                                        \
     X(GUEST_DEL, guest_del)                                                                        \
     X(MAC_SET, mac_set)                                                                            \
+    X(HOST_MAC_SET, host_mac_set)                                                                  \
+    X(HOST_MAC_DEL, host_mac_del)                                                                  \
     X(CAPTURE, capture)                                                                            \
     X(BUSY_POLL, busy_poll)                                                                        \
     X(DHCP_WATCH, dhcp_watch) /* DHCP messages of both directions to one host go to the engine */  \
@@ -160,6 +174,8 @@ struct ipu_command {
         struct ipu_guest_set guest_set;
         struct ipu_guest_del guest_del;
         struct ipu_mac_set mac_set;
+        struct ipu_host_mac_set host_mac_set;
+        struct ipu_host_mac_del host_mac_del;
         struct ipu_route_answer_set route_answer;
         struct ipu_send_frame send_frame;
         struct ipu_capture_set capture;

@@ -41,7 +41,8 @@ struct ipu_budget {
 };
 
 /* Connected mode: connection.c. Frames of `rx` are [pad 12][encapsulation header 4][IP]: the head
- * of a message starts at byte 12, so that a vnet header fits in front, or is there already. */
+ * of a message starts at byte 12 (behind tap_room), so that a vnet header fits in front, or is
+ * there already. */
 struct ipu_connection_state {
     struct ipu_slab rx;
     uint32_t *idle;
@@ -84,7 +85,7 @@ struct ipu_pump {
     bool adaptive;
 
     struct ipu_slab tx;    /* frames between the device and a completed send */
-    uint32_t tx_room;      /* bytes in front of each: of an Ethernet header */
+    uint32_t tap_room;     /* bytes in front of each, and of messages: for Ethernet addresses */
     struct ipu_slab heads; /* headers of segments, until their send has completed */
     struct ipu_slab rx;    /* frames posted to the fabric or being delivered */
     struct ipu_neigh_table neigh;
@@ -238,7 +239,7 @@ void ipu_transmit_pass(struct ipu_pump *pump, const struct ipu_outbound *packet)
 /* Returns a frame of `tx`: [vnet][IP]. */
 static inline uint8_t *ipu_tx_frame(const struct ipu_pump *pump, uint32_t index)
 {
-    return ipu_slab_at(&pump->tx, index) + pump->tx_room;
+    return ipu_slab_at(&pump->tx, index) + pump->tap_room;
 }
 
 /* handoff.c, with guests behind a TAP. Takes a guest's frame when it returns true, as
@@ -252,9 +253,9 @@ void ipu_handoff_next_hop(const struct ipu_outbound *packet, struct in6_addr *ne
 /* Returns the packet with its Ethernet header in front, for an event, and adds to its length. */
 const uint8_t *ipu_handoff_event_data(const struct ipu_outbound *packet, size_t *len);
 
-/* Returns whether the device can deliver a packet of the link; otherwise it has given the packet to
- * the engine, or counted it. */
-bool ipu_handoff_receive(struct ipu_pump *pump, const uint8_t *ip, size_t ip_len,
+/* Returns whether the device can deliver a packet of the link, with IPU_VNET_LEN + IPU_MAC_LEN
+ * bytes of room in front; otherwise it has given the packet to the engine, or counted it. */
+bool ipu_handoff_receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len,
                          const struct ipu_frame_received *source);
 
 /* next_hop.c: the next hop of a packet whose route is of a kind from IPU_ROUTE_UNREACHABLE on.

@@ -45,6 +45,13 @@ cdef extern from "pump/pump_abi.h" nogil:
         in6_addr ip
     struct ipu_mac_set:
         uint8_t mac[6]
+    struct ipu_host_mac_set:
+        in6_addr gid
+        uint32_t qpn
+        uint8_t mac[6]
+    struct ipu_host_mac_del:
+        in6_addr gid
+        uint32_t qpn
     struct ipu_route_del:
         in6_addr prefix
         uint32_t prefix_len
@@ -85,6 +92,8 @@ cdef extern from "pump/pump_abi.h" nogil:
         ipu_guest_set guest_set
         ipu_guest_del guest_del
         ipu_mac_set mac_set
+        ipu_host_mac_set host_mac_set
+        ipu_host_mac_del host_mac_del
         ipu_route_answer_set route_answer
         ipu_send_frame send_frame
         ipu_capture_set capture
@@ -144,6 +153,8 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_COMMAND_GUEST_SET
         IPU_COMMAND_GUEST_DEL
         IPU_COMMAND_MAC_SET
+        IPU_COMMAND_HOST_MAC_SET
+        IPU_COMMAND_HOST_MAC_DEL
         IPU_COMMAND_ROUTE_ANSWER
         IPU_COMMAND_SEND_FRAME
         IPU_COMMAND_SEND_PACKET
@@ -503,9 +514,21 @@ cdef class Pump:
         self.put(IPU_COMMAND_GUEST_DEL, None, True)
 
     def mac_set(self, bytes mac) -> None:
-        """Set the MAC from which guests receive the packets of the link."""
+        """Set the MAC from which guests receive packets of hosts that have none."""
         put_mac(self.command.mac_set.mac, mac)
         self.put(IPU_COMMAND_MAC_SET, None, True)
+
+    def host_mac_set(self, bytes gid, uint32_t qpn, bytes mac) -> None:
+        """Have guests receive the packets of a host of the link from this MAC."""
+        self.command.host_mac_set.gid = address(gid)
+        self.command.host_mac_set.qpn = qpn
+        put_mac(self.command.host_mac_set.mac, mac)
+        self.put(IPU_COMMAND_HOST_MAC_SET, None, True)
+
+    def host_mac_del(self, bytes gid, uint32_t qpn) -> None:
+        self.command.host_mac_del.gid = address(gid)
+        self.command.host_mac_del.qpn = qpn
+        self.put(IPU_COMMAND_HOST_MAC_DEL, None, True)
 
     def neigh_del(self, bytes next_hop) -> None:
         self.command.neigh_del.next_hop = address(next_hop)

@@ -29,7 +29,6 @@ static void make(struct bed *bed)
     CHECK_EQ(ipu_tap_init(&bed->tap, ends[0], IPU_DEVICE_TCP), 0);
     bed->ops = bed->tap.device.ops;
     CHECK_EQ(ipu_guests_set(&bed->tap.guests, &ip, guest, true), 0);
-    memcpy(bed->tap.guests.own, host, IPU_MAC_LEN);
 }
 
 static void end(struct bed *bed)
@@ -79,27 +78,30 @@ static void a_read_puts_the_ethernet_header_in_front(void)
 static void a_write_goes_to_the_guest_from_the_interface(void)
 {
     struct bed bed;
-    uint8_t wanted[FRAME], got[2 * FRAME], frame[IPU_VNET_LEN + IP];
+    uint8_t wanted[FRAME], got[2 * FRAME], buffer[IPU_TAP_ROOM + IPU_VNET_LEN + IP];
+    uint8_t *frame = buffer + IPU_TAP_ROOM;
+    const size_t len = IPU_VNET_LEN + IP;
     make(&bed);
     put(wanted, 7);
     memcpy(wanted + IPU_VNET_LEN, guest, IPU_MAC_LEN);
     memcpy(wanted + IPU_VNET_LEN + IPU_MAC_LEN, host, IPU_MAC_LEN);
+    memcpy(frame - IPU_MAC_LEN, host, IPU_MAC_LEN);
     memcpy(frame, wanted, IPU_VNET_LEN);
     memcpy(frame + IPU_VNET_LEN, wanted + IPU_VNET_LEN + IPU_ETHERNET_LEN, IP);
     struct virtio_net_hdr vnet = ipu_vnet_read(frame);
     vnet.csum_start = IPU_IPV4_HEADER;
     vnet.hdr_len = IP;
     ipu_vnet_write(frame, vnet);
-    CHECK_EQ(bed.ops->write(&bed.tap, frame, sizeof frame), 0);
+    CHECK_EQ(bed.ops->write(&bed.tap, frame, len), 0);
     CHECK_EQ(recv(bed.kernel, got, sizeof got, 0), FRAME);
     CHECK_EQ(memcmp(got, wanted, FRAME), 0);
-    struct iovec pieces[2] = {{frame, sizeof frame}, {"payload", 7}};
+    struct iovec pieces[2] = {{frame, len}, {"payload", 7}};
     CHECK_EQ(bed.ops->writev(&bed.tap, pieces, 2), 0);
     CHECK_EQ(recv(bed.kernel, got, sizeof got, 0), FRAME + 7);
     CHECK_EQ(memcmp(got, wanted, FRAME), 0);
     CHECK_EQ(memcmp(got + FRAME, "payload", 7), 0);
     frame[IPU_VNET_LEN + 19] = 8;
-    CHECK_EQ(bed.ops->write(&bed.tap, frame, sizeof frame), -EHOSTUNREACH);
+    CHECK_EQ(bed.ops->write(&bed.tap, frame, len), -EHOSTUNREACH);
     CHECK_EQ(bed.ops->writev(&bed.tap, pieces, 65), -EINVAL);
     end(&bed);
 }
@@ -119,12 +121,14 @@ static void a_frame_of_the_engine_is_written_as_it_is(void)
 static void the_errors_of_the_kernel_are_passed_on(void)
 {
     struct bed bed;
-    uint8_t frame[IPU_VNET_LEN + IP] = {[IPU_VNET_LEN] = 0x45, [IPU_VNET_LEN + 16] = 224};
+    uint8_t buffer[IPU_TAP_ROOM + IPU_VNET_LEN + IP] = {0}, *frame = buffer + IPU_TAP_ROOM;
     make(&bed);
+    frame[IPU_VNET_LEN] = 0x45;
+    frame[IPU_VNET_LEN + 16] = 224;
     signal(SIGPIPE, SIG_IGN);
     close(bed.kernel);
-    CHECK_EQ(bed.ops->write(&bed.tap, frame, sizeof frame), -EPIPE);
-    CHECK_EQ(bed.ops->write_frame(&bed.tap, frame, sizeof frame), -EPIPE);
+    CHECK_EQ(bed.ops->write(&bed.tap, frame, IPU_VNET_LEN + IP), -EPIPE);
+    CHECK_EQ(bed.ops->write_frame(&bed.tap, frame, IP), -EPIPE);
     CHECK_EQ(bed.ops->fd(&bed.tap), bed.tap.fd);
     bed.kernel = dup(0);
     end(&bed);

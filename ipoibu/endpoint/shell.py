@@ -250,7 +250,14 @@ class Shell:
                 pump.neigh_del(key_of(next_hop))
                 if self.rc is not None:
                     self.rc.withdrawn(next_hop)
-            case OwnAddress() | WatchDhcp() | SetGuest() | DropGuest() if self.is_severed:
+            case (
+                OwnAddress()
+                | WatchDhcp()
+                | SetGuest()
+                | DropGuest()
+                | SetNeighbour()
+                | DropNeighbour()
+            ) if self.is_severed:
                 pass  # `resume` gives them to the next data path
             case OwnAddress(address, is_ours):
                 pump.own_set(key_of(address), is_ours)
@@ -272,8 +279,10 @@ class Shell:
                 pump.deliver(packet)
             case SetGuest(ip, mac, is_firm):
                 pump.guest_set(key_of(ip), mac.raw, is_firm)
-            case SetNeighbour() | DropNeighbour():
-                pass
+            case SetNeighbour(mac, hwaddr):
+                pump.host_mac_set(hwaddr.gid.raw, hwaddr.qpn, mac.raw)
+            case DropNeighbour(_, hwaddr):
+                pump.host_mac_del(hwaddr.gid.raw, hwaddr.qpn)
             case DropGuest(ip):
                 pump.guest_del(key_of(ip))
             case Attach() | Detach() | FindPath() | JoinToSend() | LeaveToSend() if self.subnet:

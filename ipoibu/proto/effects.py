@@ -155,9 +155,10 @@ class SetNeighbour:
 
 @dataclass(frozen=True, slots=True)
 class DropNeighbour:
-    """`mac` stands for no host: packets of its former host have the interface's own MAC."""
+    """`mac` stands for no host: packets of its former host `hwaddr` have the interface's own MAC."""
 
     mac: Mac
+    hwaddr: HwAddr
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ class Macs:
             self._idle(next(iter(self._used)))
         mac, neighbour = self._strangers.popitem(last=False)
         del self._macs[neighbour.hwaddr.qpn, neighbour.hwaddr.gid]
-        self._context.emit(DropNeighbour(mac))
+        self._context.emit(DropNeighbour(mac, neighbour.hwaddr))
 
     def _idle(self, mac: Mac) -> None:
         """Take a destination away from the pump."""

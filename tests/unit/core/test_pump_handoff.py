@@ -51,6 +51,7 @@ def world() -> Iterator[tuple[Host, Host]]:
         hosts.append(Host(port, tun, _core.Pump(port, tun.device, mtu=MTU), address))
     tap, far = hosts
     tap.pump.mac_set(OWN.raw)
+    tap.pump.host_mac_set(far.gid.raw, far.port.qpn, FAR.raw)
     tap.pump.guest_set(key_of(A4), GUEST.raw, True)
     tap.pump.neigh_set(key_of(next_hop_of(FAR)), SEND, far.destination, MTU)
     tap.pump.neigh_set(key_of(GROUP), SEND, Destination(MGID, Qpn(MULTICAST_QPN)), MTU)
@@ -83,6 +84,16 @@ def test_a_guests_packet_goes_to_the_host_whose_mac_it_names(world: tuple[Host, 
     assert events(tap) == []
 
 
+def test_a_packet_of_a_host_without_a_mac_comes_from_the_interface(
+    world: tuple[Host, Host],
+) -> None:
+    tap, far = world
+    tap.pump.host_mac_del(far.gid.raw, far.port.qpn)
+    far.tun.give(NO_VNET + bytes(udp(B4, A4)))
+    settle(tap, far)
+    assert tap.tun.take() == [NO_VNET + frame(udp(B4, A4), to=GUEST, source=OWN)]
+
+
 def test_the_padding_of_a_short_frame_stays_behind(world: tuple[Host, Host]) -> None:
     tap, far = world
     short = udp(payload=b"x")
@@ -98,7 +109,7 @@ def test_a_packet_of_the_link_goes_to_the_guest_that_has_its_destination(
     reply = udp(B4, A4)
     far.tun.give(NO_VNET + bytes(reply))
     settle(tap, far)
-    assert tap.tun.take() == [NO_VNET + frame(reply, to=GUEST, source=OWN)]
+    assert tap.tun.take() == [NO_VNET + frame(reply, to=GUEST, source=FAR)]
 
 
 def test_a_packet_to_a_group_goes_by_the_group_in_both_directions(world: tuple[Host, Host]) -> None:
@@ -110,7 +121,7 @@ def test_a_packet_to_a_group_goes_by_the_group_in_both_directions(world: tuple[H
     assert far.tun.take() == [NO_VNET + bytes(udp(to=GROUP))]
     far.tun.give(NO_VNET + bytes(udp(B4, GROUP)))
     settle(tap, far)
-    assert tap.tun.take() == [NO_VNET + frame(udp(B4, GROUP), to=group_mac, source=OWN)]
+    assert tap.tun.take() == [NO_VNET + frame(udp(B4, GROUP), to=group_mac, source=FAR)]
 
 
 def test_super_frames_stay_whole_to_the_guest_and_are_cut_to_the_link(
@@ -134,7 +145,7 @@ def test_super_frames_stay_whole_to_the_guest_and_are_cut_to_the_link(
     settle(tap, far)
     (taken,) = tap.tun.take()
     assert VNET.unpack(taken[: VNET.size])[4] == 14 + 20  # csum_start counts from the frame
-    assert taken[VNET.size :][:12] == GUEST.raw + OWN.raw
+    assert taken[VNET.size :][:12] == GUEST.raw + FAR.raw
     assert taken[VNET.size + 14 + 28 :] == payload
 
 
@@ -145,6 +156,8 @@ def test_super_frames_stay_whole_to_the_guest_and_are_cut_to_the_link(
         frame(udp(), to=RIVAL),
         frame(udp(to="239.9.9.9"), to=Mac.parse("01:00:5e:09:09:09")),
         frame(udp(to="10.0.0.255"), to=Mac.parse("ff:ff:ff:ff:ff:ff")),
+        frame(udp(), to=Mac.parse("01:00:5e:09:09:09")),
+        frame(Raw(bytes(28)), to=Mac.parse("ff:ff:ff:ff:ff:ff"), type=0x8035),
         frame(ARP(psrc=str(A4), pdst=str(B4)), to=Mac.parse("ff:ff:ff:ff:ff:ff")),
         frame(
             IPv6(src="fe80::7", dst="ff02::2") / ICMPv6ND_RS(), to=Mac.parse("33:33:00:00:00:02")
@@ -152,7 +165,7 @@ def test_super_frames_stay_whole_to_the_guest_and_are_cut_to_the_link(
         frame(IP(src="10.0.0.7", dst="10.0.0.9") / UDP(sport=68, dport=67) / Raw(bytes(300))),
         frame(IP(src="0.0.0.0", dst="255.255.255.255") / UDP(sport=68, dport=67) / Raw(bytes(300))),
     ],
-    ids=["source", "mac", "group", "directed-broadcast", "arp", "rs", "renewal", "discover"],
+    ids="source mac group broadcast no-group rarp arp rs renewal discover".split(),
 )
 def test_what_the_pump_does_not_know_goes_to_the_engine_with_its_ethernet_header(
     world: tuple[Host, Host], unknown: bytes
@@ -249,8 +262,10 @@ def test_commands_for_guests_need_a_tap(world: tuple[Host, Host]) -> None:
     far.pump.guest_set(key_of(A4), GUEST.raw, True)
     far.pump.guest_del(key_of(A4))
     far.pump.mac_set(OWN.raw)
+    far.pump.host_mac_set(far.gid.raw, 7, OWN.raw)
+    far.pump.host_mac_del(far.gid.raw, 7)
     settle(far)
-    assert far.counter("commands_bad") == bad + 3
+    assert far.counter("commands_bad") == bad + 5
     with pytest.raises(ValueError, match="a MAC has 6 bytes, not 5"):
         far.pump.mac_set(bytes(5))
     with pytest.raises(ValueError, match="a TAP has one queue here"):
