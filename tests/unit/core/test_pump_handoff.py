@@ -165,7 +165,18 @@ def test_super_frames_stay_whole_to_the_guest_and_are_cut_to_the_link(
         frame(IP(src="10.0.0.7", dst="10.0.0.9") / UDP(sport=68, dport=67) / Raw(bytes(300))),
         frame(IP(src="0.0.0.0", dst="255.255.255.255") / UDP(sport=68, dport=67) / Raw(bytes(300))),
     ],
-    ids="source mac group broadcast no-group rarp arp rs renewal discover".split(),
+    ids=[
+        "source",
+        "mac",
+        "group",
+        "broadcast",
+        "no-group",
+        "rarp",
+        "arp",
+        "rs",
+        "renewal",
+        "discover",
+    ],
 )
 def test_what_the_pump_does_not_know_goes_to_the_engine_with_its_ethernet_header(
     world: tuple[Host, Host], unknown: bytes

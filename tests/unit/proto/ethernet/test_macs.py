@@ -92,7 +92,7 @@ def test_strangers_make_room_first_then_the_longest_silent() -> None:
     fresh = macs.learn(5, host(4))
     assert context.take() == [
         Count("ethernet_neighbour_evicted"),
-        DropNeighbour(stranger),
+        DropNeighbour(stranger, host(3)),
         SetNeighbour(fresh, host(4)),
     ]
     macs.use(fresh)
@@ -100,7 +100,7 @@ def test_strangers_make_room_first_then_the_longest_silent() -> None:
     macs.learn(6, host(5))
     evicted = context.take()
     assert Withdraw(next_hop_of(used[1])) in evicted, "host 1 was heard later"
-    assert DropNeighbour(used[1]) in evicted
+    assert DropNeighbour(used[1], host(2)) in evicted
     assert len(macs) == 3
     assert [it.mac for it in macs.snapshot(7)][:2] == [used[0], fresh]
 
@@ -111,7 +111,7 @@ def test_of_two_strangers_the_longest_silent_makes_room() -> None:
     macs.learn(3, host(1))
     context.take()
     macs.learn(4, host(3))
-    assert DropNeighbour(second) in context.take()
+    assert DropNeighbour(second, host(2)) in context.take()
     assert first in macs
 
 
