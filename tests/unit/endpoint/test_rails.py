@@ -13,6 +13,7 @@ import pytest
 from ipoibu import Endpoint, EndpointConfig, LinkError, PKey
 from ipoibu.endpoint import rails
 from ipoibu.errors import Closed, NoSuchDevice
+from ipoibu.proto.transition import Topic
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
 from tests.doubles.administered import (
@@ -116,6 +117,22 @@ def test_a_change_ends_a_join_over_the_former_rail(two: Two) -> None:
     assert passes_again(two.subnet, 1, 2, b"by the second port")
     assert endpoint.stats()["engine.rail_changes"] == 1
     assert two.subnet.failures == []
+
+
+def test_a_silent_sa_is_no_failure_of_the_active_rail(two: Two) -> None:
+    endpoint = two.open()
+    _other_host(two)
+    assert passes(two.subnet, 1, 2, b"before")
+    seen: list[tuple[Topic, str]] = []
+    end = endpoint.watch(lambda change: seen.append((change.topic, change.after)))
+    two.subnet.sa.is_deaf = True
+    until(lambda: (Topic.SA, "silent") in seen)
+    assert passes(two.subnet, 1, 2, b"by the path that is known")
+    two.subnet.sa.is_deaf = False
+    until(lambda: (Topic.SA, "light flush") in seen)
+    end()
+    assert _states(endpoint) == ["active", "backup"]
+    assert endpoint.stats().get("engine.rail_changes", 0) == 0
 
 
 def test_a_lost_p_key_is_a_failure_and_the_rails_do_not_alternate(two: Two) -> None:
