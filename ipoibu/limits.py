@@ -155,6 +155,7 @@ DROPS_NOTED_MAX: Final = 1024  # pairs of peer and counter that we remember
 
 # Ethernet hand-off
 ETHERNET_NEIGHBOURS_MAX: Final = 16_384  # MACs of hosts of the link; a pump has as many sources
+ETHERNET_PUBLISH_S: Final = 30.0  # a destination that is heard is published anew after this time
 ETHERNET_GUESTS_MAX: Final = 16_384  # addresses of guests
 ETHERNET_GUEST_ADDRESSES_MAX: Final = 1024  # of one guest, which may route for others
 ETHERNET_STATIC_MAX: Final = 4096  # addresses that an administrator binds to guests

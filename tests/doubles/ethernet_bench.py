@@ -10,7 +10,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, Mac, Qpn
+from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Mac, Qpn
 from ipoibu.ib import Destination
 from ipoibu.proto.effects import (
     Attach,
@@ -29,6 +29,7 @@ from ipoibu.proto.effects import (
 )
 from ipoibu.proto.engine import Engine, FrameSource
 from ipoibu.proto.ethernet.config import EthernetConfig, StaticBindings
+from ipoibu.proto.sa_path import SaPath
 from ipoibu.wire import arp, encap, ethernet, ethernet_arp, ndisc
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac
@@ -53,9 +54,21 @@ BROADCAST_GID: Final = Gid.parse("ff12:401b:ffff::ffff:ffff")
 class Lan:
     """The engine is up. The attributes are the tables of its pump, and what it sent since `clear`."""
 
-    def __init__(self, static: StaticBindings | None = None, *, mtu_bytes: int = 0) -> None:
-        ethernet_config = EthernetConfig(static or {})
-        config = replace(TEMPLATE, hwaddr=OUR, ethernet=ethernet_config, mtu_bytes=mtu_bytes)
+    def __init__(
+        self,
+        static: StaticBindings | None = None,
+        *,
+        mtu_bytes: int = 0,
+        has_sa: bool = False,
+    ) -> None:
+        config = replace(
+            TEMPLATE,
+            hwaddr=OUR,
+            ethernet=EthernetConfig(static or {}),
+            mtu_bytes=mtu_bytes,
+            has_sa=has_sa,
+        )
+        self._has_sa = has_sa
         self.engine = Engine(config, random.Random(1))
         self.now = 0.0
         self.counts: Counter[str] = Counter()
@@ -99,10 +112,12 @@ class Lan:
                 case Publish(next_hop):
                     self.table[next_hop] = effect
                 case Withdraw(next_hop):
-                    del self.table[next_hop]
+                    self.table.pop(next_hop, None)  # under an SA it may not be there yet
                 case Attach(mgid):
                     self.groups.add(mgid)
-                    self.carry_out(self.engine.attached(self.now, mgid))
+                    path = SaPath(Destination(mgid, Qpn(MULTICAST_QPN), dlid=0xC000))
+                    joined = path if self._has_sa else None
+                    self.carry_out(self.engine.attached(self.now, mgid, joined))
                 case Detach(mgid):
                     self.groups.discard(mgid)
 

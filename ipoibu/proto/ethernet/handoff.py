@@ -192,7 +192,7 @@ class Handoff:
                 self._groups.miss(now, destination, frame)
             else:
                 self._context.count("ethernet_destination")
-        elif (next_hop := self._macs.use(receiver)) is not None:
+        elif (next_hop := self._macs.use(now, receiver)) is not None:
             self._context.emit(SendPacket(frame, next_hop))
         elif receiver == self._macs.own or self._guests.is_guest(receiver):
             self._context.count("ethernet_foreign")  # a bridge floods frames to MACs new to it

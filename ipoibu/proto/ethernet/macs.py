@@ -20,7 +20,7 @@ from ipaddress import IPv6Address
 from typing import Final
 
 from ipoibu.addr import MAC_LEN, Gid, HwAddr, IpAddress, Mac, Qpn
-from ipoibu.limits import ETHERNET_NEIGHBOURS_MAX, NEIGH_EVICTED_AT_ONCE
+from ipoibu.limits import ETHERNET_NEIGHBOURS_MAX, ETHERNET_PUBLISH_S, NEIGH_EVICTED_AT_ONCE
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import DropNeighbour, NeighAction, Publish, SetNeighbour, Withdraw
 
@@ -78,6 +78,7 @@ class _Neighbour:
     hwaddr: HwAddr
     heard: float
     is_used: bool = False
+    published: float = 0.0
 
 
 class Macs:
@@ -123,20 +124,23 @@ class Macs:
         neighbour = part[mac]
         neighbour.heard = now
         part.move_to_end(mac)
-        if neighbour.hwaddr != hwaddr:  # it takes up connected mode, or gives it up
-            neighbour.hwaddr = hwaddr
-            if neighbour.is_used:
-                self._publish(mac, neighbour)
+        # It takes up connected mode, or gives it up; or the SA's table may have room for it again.
+        is_old = neighbour.hwaddr != hwaddr or now - neighbour.published >= ETHERNET_PUBLISH_S
+        neighbour.hwaddr = hwaddr
+        if neighbour.is_used and is_old:
+            self._publish(now, mac, neighbour)
         return mac
 
-    def use(self, mac: Mac) -> IpAddress | None:
-        """Have the pump send to `mac` from now on; return the key, None if no host has this MAC."""
-        neighbour = self._strangers.pop(mac, None)
-        if neighbour is not None:
-            neighbour.is_used = True
-            self._used[mac] = neighbour
-            self._publish(mac, neighbour)
-        return next_hop_of(mac) if mac in self._used else None
+    def use(self, now: float, mac: Mac) -> IpAddress | None:
+        """Have the pump send to `mac`, which it does not know, or does not know any more (the SA's table
+        of paths evicts them); return the key, None if no host has this MAC."""
+        neighbour = self._used.get(mac) or self._strangers.pop(mac, None)
+        if neighbour is None:
+            return None
+        neighbour.is_used = True
+        self._used[mac] = neighbour
+        self._publish(now, mac, neighbour)
+        return next_hop_of(mac)
 
     def refused(self, mac: Mac, error: int) -> None:
         """The pump did not take the destination: some that were silent for longest make room."""
@@ -190,7 +194,8 @@ class Macs:
             self._strangers[mac] = neighbour
             self._context.emit(Withdraw(next_hop_of(mac)))
 
-    def _publish(self, mac: Mac, neighbour: _Neighbour) -> None:
+    def _publish(self, now: float, mac: Mac, neighbour: _Neighbour) -> None:
+        neighbour.published = now
         destination = self._context.unicast(neighbour.hwaddr)
         mtu_bytes = self._context.config.mtu_bytes
         next_hop = next_hop_of(mac)

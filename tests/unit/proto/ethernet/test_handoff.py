@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ipoibu.addr import Mac
 from ipoibu.errors import UsageError
+from ipoibu.ib import Destination
 from ipoibu.limits import (
     ETHERNET_ANSWER_S,
     ETHERNET_CHECKS,
@@ -20,10 +21,11 @@ from ipoibu.limits import (
     ETHERNET_WAITING_MAX,
     ETHERNET_WAITING_PACKETS,
 )
-from ipoibu.proto.effects import Count
+from ipoibu.proto.effects import Count, FindPath
 from ipoibu.proto.engine import Engine
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.macs import hashed, next_hop_of
+from ipoibu.proto.sa_path import SaPath
 from ipoibu.wire import arp, ip
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac
@@ -159,6 +161,21 @@ def test_a_guest_hears_that_its_packet_is_too_big(lan: Lan) -> None:
     assert lan.counts == {"ethernet_too_long": 1}
     lan.carry_out(lan.engine.too_big(lan.now, next_hop_of(hashed(PEER)), b"short", 2044))
     assert lan.counts["ethernet_short"] == 1
+
+
+def test_under_a_subnet_administrator_only_neighbours_of_guests_have_a_path() -> None:
+    lan = Lan(has_sa=True)
+    mac = lan.meet()
+    lan.asks(GUEST_IP)
+    assert FindPath(PEER.gid) not in lan.effects, "a stranger"
+    lan.clear()
+    frame = lan.guest_packet(mac, GUEST_IP, PEER_IP)
+    assert FindPath(PEER.gid) in lan.effects
+    assert not lan.packets
+    by = SaPath(Destination(PEER.gid, PEER.qpn, dlid=7, hop_limit=0))
+    lan.carry_out(lan.engine.path_resolved(lan.now, PEER.gid, by))
+    assert lan.table[next_hop_of(mac)].destination == by.destination
+    assert lan.packets == [(frame, next_hop_of(mac))]
 
 
 # -- from the link -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipoibu.addr import RC_FLAG, Gid, HwAddr, Mac, Qpn
-from ipoibu.limits import NEIGH_EVICTED_AT_ONCE
+from ipoibu.limits import ETHERNET_PUBLISH_S, NEIGH_EVICTED_AT_ONCE
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Count, DropNeighbour, Publish, SetNeighbour, Withdraw
 from ipoibu.proto.ethernet.macs import Macs, after, hashed, mac_of_next_hop, next_hop_of
@@ -73,7 +73,7 @@ def test_the_interfaces_mac_stays_when_its_queue_pair_changes() -> None:
 def test_a_host_that_takes_up_connected_mode_is_published_anew() -> None:
     macs, context = table()
     mac = macs.learn(0, PEER)
-    macs.use(mac)
+    macs.use(0, mac)
     context.take()
     macs.learn(1, replace(PEER, flags=RC_FLAG))
     [published] = context.take()
@@ -81,12 +81,25 @@ def test_a_host_that_takes_up_connected_mode_is_published_anew() -> None:
     assert published.hwaddr == replace(PEER, flags=RC_FLAG)
 
 
+def test_a_destination_that_is_heard_is_published_anew() -> None:
+    """The SA's table of paths may have been full when it was new."""
+    macs, context = table()
+    mac = macs.learn(0, PEER)
+    macs.use(0, mac)
+    context.take()
+    macs.learn(ETHERNET_PUBLISH_S - 1, PEER)
+    assert not context.take()
+    macs.learn(ETHERNET_PUBLISH_S, PEER)
+    macs.learn(ETHERNET_PUBLISH_S + 1, PEER)
+    assert [type(it) for it in context.take()] == [Publish]
+
+
 def test_strangers_make_room_first_then_the_longest_silent() -> None:
     macs, context = table(cap=3)
     used = [macs.learn(number, host(number)) for number in (1, 2)]
     stranger = macs.learn(3, host(3))
     for mac in used:
-        assert macs.use(mac) == next_hop_of(mac)
+        assert macs.use(0, mac) == next_hop_of(mac)
     macs.learn(4, host(1))
     context.take()
     fresh = macs.learn(5, host(4))
@@ -95,7 +108,7 @@ def test_strangers_make_room_first_then_the_longest_silent() -> None:
         DropNeighbour(stranger, host(3)),
         SetNeighbour(fresh, host(4)),
     ]
-    macs.use(fresh)
+    macs.use(5, fresh)
     context.take()
     macs.learn(6, host(5))
     evicted = context.take()
@@ -119,7 +132,7 @@ def test_a_full_pump_gets_room() -> None:
     macs, context = table()
     all_macs = [macs.learn(number, host(number)) for number in range(1, 40)]
     for mac in all_macs:
-        macs.use(mac)
+        macs.use(0, mac)
     context.take()
     macs.refused(all_macs[-1], errno.ENOSPC)
     effects = context.take()
@@ -127,7 +140,7 @@ def test_a_full_pump_gets_room() -> None:
     gone = [it for it in effects if isinstance(it, Withdraw)]
     assert gone[0].next_hop == next_hop_of(all_macs[-1])
     assert len(gone) == NEIGH_EVICTED_AT_ONCE + 1
-    assert macs.use(all_macs[-1]) is not None, "the next packet tries again"
+    assert macs.use(0, all_macs[-1]) is not None, "the next packet tries again"
 
 
 def test_the_engine_hears_of_a_refusal() -> None:
@@ -139,9 +152,6 @@ def test_the_engine_hears_of_a_refusal() -> None:
     assert next_hop_of(mac) not in lan.table
     lan.guest_packet(mac, GUEST_IP, PEER_IP)
     assert next_hop_of(mac) in lan.table
-    lan.clear()
-    lan.guest_packet(mac, GUEST_IP, PEER_IP)
-    assert not [it for it in lan.effects if isinstance(it, Publish)], "once"
     lan.carry_out(lan.engine.neigh_refused(lan.now, IPv6Address("ff02::1"), errno.ENOSPC))
 
 
