@@ -18,6 +18,7 @@ from ipoibu.daemon.options import BY_NAME
 from ipoibu.daemon.parsers import Proxied
 from ipoibu.errors import UsageError
 from ipoibu.host.interface import RouteSpec
+from ipoibu.proto.ethernet.config import EthernetConfig
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Reloadable(Changeable, Protocol):
     def set_routes(self, routes: Sequence[RouteSpec], /) -> str: ...
     def set_proxies(self, proxies: Sequence[IpNetwork | Proxied], /) -> str: ...
     def set_peers(self, peers: Sequence[str], /) -> None: ...
+    def bind_guests(self, config: EthernetConfig, /) -> None: ...
 
 
 class Changes:

@@ -234,10 +234,7 @@ def _ethernet(
         if static:
             raise UsageError("--guest is for the guests behind a TAP: use --ethernet")
         return None
-    bound: dict[Mac, frozenset[IpAddress]] = {}
-    for mac, addresses in static:
-        bound[mac] = bound.get(mac, frozenset()) | frozenset(addresses)
-    return EthernetConfig(bound)
+    return EthernetConfig.bound(static)
 
 
 def _read_options(options: Mapping[str, str | Sequence[str]]) -> dict[str, object]:

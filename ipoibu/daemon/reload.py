@@ -23,6 +23,7 @@ from ipoibu.daemon.control import Action
 from ipoibu.daemon.options import OPTIONS
 from ipoibu.daemon.parsers import Dynamic
 from ipoibu.errors import IpoibuError, UsageError
+from ipoibu.proto.ethernet.config import EthernetConfig
 
 _log = logging.getLogger(__name__)
 
@@ -168,6 +169,12 @@ async def _proxy(interface: Reloadable, executor: Executor, value: Any) -> str:
     return interface.set_proxies(value or ())
 
 
+async def _guest(interface: Reloadable, executor: Executor, value: Any) -> str:
+    config = EthernetConfig.bound(value or ())
+    await asyncio.get_running_loop().run_in_executor(executor, interface.bind_guests, config)
+    return " ".join(f"{mac}={','.join(map(str, ips))}" for mac, ips in value or ()) or "none"
+
+
 async def _mtu(interface: Reloadable, executor: Executor, value: Any) -> str:
     before = interface.mtu()
     try:
@@ -207,6 +214,7 @@ _TAKERS: Final[dict[str, Callable[[Reloadable, Executor, Any], Awaitable[str]]]]
     "address": _address,
     "route": _route,
     "proxy": _proxy,
+    "guest": _guest,
     "peer": _peer,
     "mtu": _mtu,
     "busy-poll": _changed_by_set("busy-poll"),

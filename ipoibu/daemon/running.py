@@ -59,6 +59,7 @@ from ipoibu.limits import (
     MOVE_RETRY_S,
     RETRANS_TIMER_S,
 )
+from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
 
@@ -399,6 +400,9 @@ class RunningInterface:
 
     def set_peers(self, peers: Sequence[str]) -> None:
         self.endpoint.set_peers(peers)
+
+    def bind_guests(self, config: EthernetConfig) -> None:
+        self.endpoint.bind_guests(config)
 
     def set_proxies(self, proxies: Sequence[Wish]) -> str:
         """Replace the proxies of the configuration, and keep those of commands; return how they differ."""

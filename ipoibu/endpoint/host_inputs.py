@@ -24,6 +24,7 @@ from ipoibu.endpoint.arguments import (
 from ipoibu.endpoint.life import Life
 from ipoibu.endpoint.shell import ROUTE_KINDS
 from ipoibu.errors import UsageError
+from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.host_addresses import DEFAULT_ARP_POLICY, ArpPolicy, AskArp
 from ipoibu.proto.proxied import AskRouteBehind, ProxyRules
 from ipoibu.route import AskRoute, NextHop, RouteChange, RouteKind, Target, prefix_of
@@ -127,6 +128,14 @@ class HostInputs(Life):
         say no (RFC 4861 §7.2.5).
         """
         self._call(lambda: self._engine.router_changed(is_router))
+
+    def bind_guests(self, config: EthernetConfig) -> None:
+        """With `EndpointConfig.ethernet`: take other bindings of the administrator."""
+        if not isinstance(config, EthernetConfig):
+            raise TypeError(f"bind_guests takes an EthernetConfig, not {config!r}")
+        if self._opened().engine.handoff is None:
+            raise UsageError("this interface has no guests: open it with EndpointConfig.ethernet")
+        self._call(lambda: self._input(self._engine.guests_bound, config))
 
     def rewired(self) -> None:
         """With `EndpointConfig.ethernet`: other guests may be behind the TAP, which has come up or into

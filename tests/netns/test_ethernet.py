@@ -161,6 +161,29 @@ def inside_python(place: Namespace, program: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_an_address_that_is_bound_belongs_to_its_guest_alone(until: Until) -> None:
+    """The second guest has the address of the first, which the administrator has bound."""
+    with Lab(start=False) as lab, ExitStack() as stack:
+        host, far = lab.hosts
+        host.addresses = []
+        host.options += ["--ethernet", "--guest", f"{MACS[0]}={GUESTS[0][0]},{GUESTS[0][1]}"]
+        host.start()
+        far.start()
+        for command in ("add br0 type bridge", "set br0 up", "set ib0 master br0"):
+            assert host.run(["ip", "link", *command.split()]).returncode == 0
+        thief = Namespace.create(f"ipoibu-{os.getpid()}-thief")
+        stack.callback(thief.remove)
+        plug(host, thief, 1)
+        inside(thief, f"ip address add {GUESTS[0][0]}/24 dev eth0")
+        until(lambda: reaches(thief, str(far.ipv4.ip)), 20)
+        asked = f"ping -c1 -W1 -I {GUESTS[0][0]} {far.ipv4.ip}"
+        assert thief.run(asked.split()).returncode != 0
+        assert not reaches(far, GUESTS[0][0])
+        assert host.ask("stats")["engine.ethernet_spoofed"] > 0
+        listed = {it["ip"]: (it["mac"], it["state"]) for it in host.ask("guests")}
+        assert listed[GUESTS[0][0]] == (MACS[0], "static")
+
+
 def test_a_killed_daemon_comes_back_and_guests_go_on(bridged: Bridged, until: Until) -> None:
     guest = bridged.guests[0]
     until(lambda: reaches(guest, str(bridged.far.ipv4.ip)), 20)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from ipoibu.addr import IpAddress, Mac
 from ipoibu.errors import UsageError
@@ -18,6 +19,14 @@ class EthernetConfig:
     """`static` has the addresses that an administrator binds to guests (`--guest`)."""
 
     static: StaticBindings = field(default_factory=dict)
+
+    @classmethod
+    def bound(cls, guests: Iterable[tuple[Mac, Iterable[IpAddress]]]) -> Self:
+        """Return a configuration of pairs, of which several may have the same MAC."""
+        static: dict[Mac, frozenset[IpAddress]] = {}
+        for mac, addresses in guests:
+            static[mac] = static.get(mac, frozenset()) | frozenset(addresses)
+        return cls(static)
 
     def __post_init__(self) -> None:
         owners: dict[IpAddress, Mac] = {}

@@ -18,6 +18,7 @@ from ipoibu.daemon.parsers import Proxied
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
 from ipoibu.host.interface import RouteSpec
 from ipoibu.limits import CHILDREN_MAX
+from ipoibu.proto.ethernet.config import EthernetConfig
 
 Talk = Callable[[Children], Awaitable[None]]
 
@@ -85,6 +86,9 @@ class FakeChild:
 
     def set_peers(self, peers: Sequence[str]) -> None:
         raise NotImplementedError
+
+    def bind_guests(self, config: EthernetConfig) -> None:
+        raise AssertionError("no test binds guests")
 
     def forget(self) -> None:
         self.is_forgotten = True

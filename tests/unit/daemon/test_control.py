@@ -144,7 +144,7 @@ def test_an_action_gets_the_request_and_its_refusal_is_the_answer(
     assert done == {"ok": True, "result": {"grown": 2}}
     assert refused == {"ok": False, "error": "by nothing"}
     assert unknown["error"].endswith(
-        "(known: show, neigh, mcast, conn, peers, stats, path, metrics, grow)"
+        "(known: show, neigh, mcast, conn, peers, guests, stats, path, metrics, grow)"
     )
 
 

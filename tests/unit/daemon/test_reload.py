@@ -21,6 +21,7 @@ from ipoibu.daemon.parsers import Proxied
 from ipoibu.daemon.reload import Outcome, Reloader
 from ipoibu.errors import LinkError, UsageError
 from ipoibu.host.interface import RouteSpec
+from ipoibu.proto.ethernet.config import EthernetConfig
 
 LINK_MTU = 2044
 
@@ -45,6 +46,7 @@ class FakeInterface:
         self.routes: tuple[str, ...] = ()
         self.proxies: tuple[str, ...] = ()
         self.peers: list[str] = []
+        self.guests = config.endpoint.ethernet
 
     @property
     def name(self) -> str:
@@ -92,6 +94,9 @@ class FakeInterface:
     def set_proxies(self, proxies: Sequence[IpNetwork | Proxied]) -> str:
         self.proxies = tuple(map(str, proxies))
         return " ".join(self.proxies)
+
+    def bind_guests(self, config: EthernetConfig) -> None:
+        self.guests = config
 
     def set_peers(self, peers: Sequence[str]) -> None:
         self.peers = list(peers)
@@ -203,6 +208,17 @@ log-level = "info"
     assert running.interface.mtu_bytes == LINK_MTU
     assert running.interface.poll is None
     assert logging.getLogger().level == logging.WARNING
+
+
+def test_guests_are_bound_and_released(file: Path) -> None:
+    before = 'device = "soft:eth0"\nethernet = true\n'
+    running = Running(file, before)
+    guest = 'guest = ["52:54:00:12:34:56=10.0.0.7,fd00::7"]\n'
+    bound, released, off = running.reload(before + guest, before, before.replace("true", "false"))
+    assert bound.changed == {"guest": "52:54:00:12:34:56=10.0.0.7,fd00::7"}
+    assert released.changed == {"guest": "none"}
+    assert off.restart == ["ethernet"]
+    assert running.interface.guests == EthernetConfig()
 
 
 def test_a_client_of_dhcp_begins_and_ends_with_the_interface_and_other_addresses_change(
