@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Two hosts with `--ethernet`: the guests on their bridges reach each other across the link."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from ipoibu.lab import Lab
+from ipoibu.lab.host import Host
+from ipoibu.lab.namespace import Namespace
+from tests.netns.behind import inside, reaches
+from tests.netns.conftest import Until
+from tests.netns.test_ethernet import GUESTS, MACS, plug
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
+
+
+@dataclass
+class Bridges:
+    """Each host has a TAP in a bridge of its own, with one guest."""
+
+    mode: str
+    hosts: list[Host]
+    guests: list[Namespace]
+
+    def neighbour(self, place: int) -> str:
+        """The MAC that a guest has in its cache for the other guest's IPv4 address."""
+        address = GUESTS[1 - place][0]
+        shown = self.guests[place].run(["ip", "-j", "neigh", "show", address])
+        return str(json.loads(shown.stdout)[0]["lladdr"])
+
+    def host_mac(self, place: int) -> str:
+        """The MAC by which a host's guests see the other host."""
+        far = self.hosts[1 - place].ask("show")["hwaddr"]
+        (mac,) = {it["mac"] for it in self.hosts[place].ask("guests") if it.get("hwaddr") == far}
+        return str(mac)
+
+    def counter(self, place: int, name: str) -> int:
+        return int(self.hosts[place].ask("stats")[name])
+
+
+@pytest.fixture(scope="module", params=["datagram", "connected"])
+def bridges(request: pytest.FixtureRequest) -> Iterator[Bridges]:
+    with ExitStack() as stack:
+        lab = stack.enter_context(Lab(start=False, options=["--mode", request.param, "--ethernet"]))
+        guests = []
+        for number, host in enumerate(lab.hosts[:2]):
+            host.addresses = []
+            host.start()
+            name = f"ipoibu-{os.getpid()}-bridge-{request.param}-{number}"
+            guests.append(Namespace.create(name))
+            stack.callback(guests[-1].remove)
+            for command in ("add br0 type bridge", "set br0 up", "set ib0 master br0"):
+                done = host.run(["ip", "link", *command.split()])
+                assert done.returncode == 0, done.stderr
+            plug(host, guests[-1], number)
+        yield Bridges(request.param, lab.hosts[:2], guests)
+
+
+def test_guests_of_two_bridges_reach_each_other(bridges: Bridges, until: Until) -> None:
+    for place, guest in enumerate(bridges.guests):
+        for address in GUESTS[1 - place]:
+            until(lambda at=guest, to=address: reaches(at, to), 20)
+
+
+def test_a_guest_sees_the_other_host_and_never_the_other_guests_mac(
+    bridges: Bridges, until: Until
+) -> None:
+    for place, guest in enumerate(bridges.guests):
+        until(lambda at=guest, to=GUESTS[1 - place][0]: reaches(at, to), 20)
+        assert bridges.neighbour(place) == bridges.host_mac(place)
+        assert bridges.neighbour(place) not in MACS
+
+
+def test_a_stream_between_two_bridges_stays_in_super_frames(bridges: Bridges, until: Until) -> None:
+    sender, receiver = bridges.guests
+    for address, family in zip(GUESTS[1], ("-4", "-6"), strict=True):
+        until(lambda to=address: reaches(sender, to), 20)
+        server = receiver.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+        until(lambda: ":5201 " in receiver.run(["ss", "-ltn"]).stdout, 10)
+        frames = bridges.counter(0, "tx_super_frames")
+        connected = bridges.counter(0, "tx_connected_packets")
+        events = bridges.counter(0, "events") + bridges.counter(1, "events")
+        done = sender.run(["iperf3", family, "-c", address, "-n", "30M", "-J"])
+        assert done.returncode == 0, done.stdout
+        server.wait(timeout=30)
+        assert bridges.counter(0, "tx_super_frames") > frames
+        by_connection = bridges.counter(0, "tx_connected_packets") - connected
+        assert (by_connection > 0) == (bridges.mode == "connected")
+        assert bridges.counter(0, "events") + bridges.counter(1, "events") - events < 200
+
+
+def test_a_duplicate_address_on_the_other_bridge_is_found(bridges: Bridges, until: Until) -> None:
+    """Both ends translate duplicate detection; the guest's kernel refuses the address."""
+    first, second = bridges.guests
+    until(lambda: reaches(first, GUESTS[1][1]), 20)
+    inside(second, f"ip address add {GUESTS[0][1]}/64 dev eth0")
+    try:
+        until(lambda: "dadfailed" in second.run(["ip", "-6", "address", "show"]).stdout, 20)
+    finally:
+        inside(second, f"ip address del {GUESTS[0][1]}/64 dev eth0")
+    assert reaches(second, GUESTS[0][1])
