@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What guests of a TAP do beside sending packets: DHCP, duplicate detection, groups, take-over."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.netns.behind import inside, reaches
+from tests.netns.conftest import Until
+from tests.netns.test_dhcp_clients import running
+from tests.netns.test_ethernet import GUESTS, MACS, Bridged, bridged
+from tests.netns.test_handoff import join, udhcpc
+
+__all__ = ["bridged"]  # pytest finds it here
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
+
+SERVER = [
+    *["dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--user=root", "--log-dhcp"],
+    *["--interface=ib0", "--dhcp-range=10.77.0.100,10.77.0.200,255.255.255.0,120"],
+    *["--dhcp-leasefile=/run/leases", "--dhcp-authoritative", "--no-ping"],
+]
+
+
+def holder(bridged: Bridged, address: str) -> str | None:
+    """Return the MAC of the guest that has an address."""
+    listed = bridged.host.ask("guests")
+    return next((it["mac"] for it in listed if it["kind"] == "guest" and it["ip"] == address), None)
+
+
+def test_a_guest_has_a_lease_of_a_server_of_the_link(
+    bridged: Bridged, tmp_path: Path, until: Until
+) -> None:
+    guest, far = bridged.guests[0], str(bridged.far.ipv4.ip)
+    until(lambda: reaches(guest, far), 20)
+    inside(guest, "ip -4 address flush dev eth0")
+    with running(bridged.far, tmp_path, SERVER) as server:
+        until(lambda: "DHCP, IP range" in server.log, 10)
+        with running(guest, tmp_path, udhcpc(tmp_path, "eth0")) as client:
+            until((tmp_path / "bound").exists, 20)
+            until(lambda: reaches(guest, far), 10)
+            assert MACS[0] in server.log, "the client identifier"
+            before = bridged.counter("engine.dhcp_restored")
+            client.process.send_signal(signal.SIGUSR1)  # renew: this goes to the server alone
+            until((tmp_path / "renew").exists, 10)
+            assert bridged.counter("engine.dhcp_restored") > before
+    inside(guest, "ip -4 address flush dev eth0", f"ip address add {GUESTS[0][0]}/24 dev eth0")
+
+
+def test_a_duplicate_address_is_found_across_the_link(bridged: Bridged, until: Until) -> None:
+    guest, address = bridged.guests[0], str(bridged.far.ipv6.ip)
+    until(lambda: reaches(bridged.guests[1], address), 20)
+    inside(guest, f"ip address add {address}/64 dev eth0")
+    try:
+        until(lambda: "dadfailed" in guest.run(["ip", "-6", "address", "show", "eth0"]).stdout, 10)
+    finally:
+        inside(guest, f"ip address del {address}/64 dev eth0")
+    assert reaches(bridged.guests[1], address)
+
+
+@pytest.mark.parametrize("group", ["239.1.2.3", "ff15::123"])
+def test_a_guest_receives_the_group_that_it_joins_and_the_interface_leaves_it(
+    bridged: Bridged, group: str, until: Until
+) -> None:
+    guest, far = bridged.guests[1], bridged.far
+    family = socket.AF_INET if ":" not in group else socket.AF_INET6
+
+    def joined() -> bool:
+        groups = bridged.host.ask("mcast")
+        return any(group in it["groups"] and it["state"] == "member" for it in groups)
+
+    receiver = guest.socket(family, socket.SOCK_DGRAM)
+    sender = far.namespace.socket(family, socket.SOCK_DGRAM)
+    with receiver, sender:
+        receiver.settimeout(0.2)
+        receiver.bind(("", 7000))
+        join(guest, receiver, group)
+        until(joined, 15)
+        index = far.namespace.inside(lambda: socket.if_nametoindex("ib0"))
+        if ipaddress.ip_address(group).version == 4:
+            choice = struct.pack("4s4si", bytes(4), bytes(4), index)
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, choice)
+        else:
+            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        until(lambda: _arrives(sender, receiver, group), 10)
+    until(lambda: not joined(), 20)
+
+
+def _arrives(sender: socket.socket, receiver: socket.socket, group: str) -> bool:
+    sender.sendto(b"hello", (group, 7000))
+    try:
+        return receiver.recv(100) == b"hello"
+    except TimeoutError:
+        return False
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_address_that_another_guest_announces_moves_to_it(
+    bridged: Bridged, number: int, until: Until
+) -> None:
+    first, second = bridged.guests
+    address, bits = GUESTS[0][number], (24, 64)[number]
+    until(lambda: reaches(bridged.far, address), 20)
+    until(lambda: holder(bridged, address) == MACS[0], 10)
+    inside(first, f"ip address del {address}/{bits} dev eth0")
+    inside(
+        second,
+        "sysctl -qw net.ipv4.conf.eth0.arp_notify=1 net.ipv6.conf.eth0.ndisc_notify=1",
+        f"ip address add {address}/{bits} dev eth0 {'nodad' if number else ''}".strip(),
+        f"ip link set eth0 address {MACS[1]}",  # the kernel announces its addresses then
+    )
+    try:
+        until(lambda: holder(bridged, address) == MACS[1], 10)
+        until(lambda: reaches(bridged.far, address), 10)
+    finally:
+        inside(second, f"ip address del {address}/{bits} dev eth0")
+        inside(
+            first, f"ip address add {address}/{bits} dev eth0 {'nodad' if number else ''}".strip()
+        )
