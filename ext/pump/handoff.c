@@ -25,6 +25,12 @@ static bool is_group_mac(const uint8_t *mac)
     return mac[0] & 1;
 }
 
+static bool is_broadcast(const uint8_t *mac)
+{
+    static const uint8_t broadcast[IPU_MAC_LEN] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    return memcmp(mac, broadcast, IPU_MAC_LEN) == 0;
+}
+
 static struct in6_addr key_of(const uint8_t *mac)
 {
     struct in6_addr key = {.s6_addr = {[0] = 1}};
@@ -34,11 +40,10 @@ static struct in6_addr key_of(const uint8_t *mac)
 
 void ipu_handoff_next_hop(const struct ipu_outbound *packet, struct in6_addr *next_hop)
 {
-    static const uint8_t broadcast[IPU_MAC_LEN] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     const uint8_t *receiver = ethernet_of(packet);
     if (!is_group_mac(receiver))
         *next_hop = key_of(receiver);
-    else if (memcmp(receiver, broadcast, IPU_MAC_LEN) == 0)
+    else if (is_broadcast(receiver))
         *next_hop = (struct in6_addr){.s6_addr = {[10] = 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
 }
 
@@ -94,7 +99,7 @@ static const struct ipu_guest *sender_of(const struct ipu_pump *pump, const uint
 static bool goes_nowhere(const struct ipu_outbound *packet)
 {
     const uint8_t *receiver = ethernet_of(packet);
-    return is_group_mac(receiver) && receiver[0] != 0xff && !packet->flow.group;
+    return is_group_mac(receiver) && !is_broadcast(receiver) && !packet->flow.group;
 }
 
 bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)

@@ -24,7 +24,7 @@ PACKET_PATHS = [
         for name in ("transmit", "next_hop", "flow_key", "segment", "classify", "batch")
     ),
     *(f"pump/{name}.c" for name in ("receive", "admission", "write_share")),
-    *(f"pump/{name}.c" for name in ("coalesce", "connection")),
+    *(f"pump/{name}.c" for name in ("coalesce", "connection", "handoff")),
     *(f"soft/{name}.c" for name in ("udp", "progress", "roce", "icrc", "ud")),
     *(f"soft/{name}.c" for name in ("rc_receive", "rc_send", "rc_share", "rc_base")),
 ]

@@ -66,18 +66,20 @@ def plug(host: Host, guest: Namespace, number: int) -> None:
     )
 
 
-@pytest.fixture(scope="module", params=["datagram", "connected"])
+@pytest.fixture(scope="module", params=["datagram", "connected", "datagram of nobody"])
 def bridged(request: pytest.FixtureRequest) -> Iterator[Bridged]:
+    mode, _, user = request.param.partition(" of ")
     with ExitStack() as stack:
-        lab = stack.enter_context(Lab(start=False, options=["--mode", request.param]))
+        lab = stack.enter_context(
+            Lab(start=False, options=["--mode", mode, *(["--user", "nobody"] if user else [])])
+        )
         host = lab.hosts[0]
         host.addresses = []
         host.options.append("--ethernet")
         for each in lab.hosts:
             each.start()
         guests = tuple(
-            Namespace.create(f"ipoibu-{os.getpid()}-guest-{request.param}-{number}")
-            for number in (1, 2)
+            Namespace.create(f"ipoibu-{os.getpid()}-guest-{mode}-{number}") for number in (1, 2)
         )
         for number, guest in enumerate(guests):
             stack.callback(guest.remove)

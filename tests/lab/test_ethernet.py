@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A container behind a bridge and a TAP of ours, on an RDMA device: the kernel's own ib_ipoib is the other
+host, also where a VLAN is a partition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ipoibu.lab.guests.judge import PORT, SCRIPTS
+from ipoibu.lab.guests.runner import run, shell, source
+
+pytestmark = pytest.mark.lab
+
+HANDED_OFF = """
+box() { ip netns exec box "$@"; }
+reaches() { box ping -q -c 1 -W 1 "$1"; }
+first() {
+    call verbs_guest:on_the_wire
+    ip link set ib0 name kernel0
+    : >/tmp/ib0.log
+    ipoibu up ib0 --device rxe0 --ethernet $1 >>/tmp/ib0.log 2>&1 &
+    ib_pid=$!
+    until_true 40 "ib0" reports_up || { cat /tmp/ib0.log >&2; return 1; }
+    ip link add br0 type bridge vlan_filtering 1
+    ip link set br0 mtu "$IB_MTU" up
+    ip netns add box
+    ip link add v0 mtu "$IB_MTU" type veth peer name eth0 mtu "$IB_MTU" address 52:54:00:00:00:01 netns box
+    ip link set v0 master br0 up
+    ip link set ib0 master br0
+    box ip link set eth0 up
+    box ip address add 10.9.0.1/24 dev eth0
+    box ip address add fd00:9::1/64 dev eth0 nodad
+    meet up 60
+    until_true 20 "the kernel by IPv4" reaches 10.9.0.2
+    until_true 20 "the kernel by IPv6" reaches fd00:9::2
+    meet reached 60
+    ipoibu child add ib0 0x8001
+    ip link set ib0.8001 master br0
+    bridge vlan del dev ib0.8001 vid 1
+    bridge vlan add dev ib0.8001 vid 10 pvid untagged
+    bridge vlan add dev v0 vid 10
+    box ip link add link eth0 name eth0.10 type vlan id 10
+    box ip link set eth0.10 up
+    box ip address add 10.88.0.1/24 dev eth0.10
+    meet partition 60
+    until_true 20 "the kernel's child" reaches 10.88.0.2
+    reaches 10.9.0.2
+    meet done 60
+    [[ $(ipoibu guests ib0) == *"guest "*"10.9.0.1 "*"52:54:00:00:00:01"* ]]
+    ib_down
+}
+second() {
+    call verbs_guest:on_the_wire
+    kernel_start "$1"
+    meet up 60
+    until_true 20 "the container by IPv4" five_pings 10.9.0.1
+    until_true 20 "the container by IPv6" five_pings fd00:9::1
+    five_pings 10.9.0.1 -s 1400
+    meet reached 60
+    echo 0x8001 >/sys/class/net/ib0/create_child
+    ip link set ib0.8001 up
+    ip address add 10.88.0.2/24 dev ib0.8001
+    meet partition 60
+    until_true 20 "the container's VLAN" five_pings 10.88.0.1
+    meet done 60
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["datagram", "connected"])
+def test_a_container_and_the_kernels_ipoib_reach_each_other(
+    lab_kernel: Path, tmp_path: Path, mode: str
+) -> None:
+    prelude = source(*SCRIPTS) + HANDED_OFF
+    options = "--mode connected" if mode == "connected" else "--mtu 4092"
+    commands = [shell(f"{prelude}first '{options}'"), shell(f"{prelude}second {mode}")]
+    for result in run(
+        lab_kernel, commands, directory=tmp_path, timeout_s=150, kernel_arguments=[PORT] * 2
+    ):
+        result.check()
