@@ -8,6 +8,7 @@ of images. Containers are in the network namespaces of a lab.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,10 @@ class Podman:
             text=True,
         )
 
+    def save(self, image: str, archive: Path) -> None:
+        """Write an image for another store."""
+        self("save", "-o", str(archive), image)
+
     def __call__(self, *words: str, host: Host | None = None) -> str:
         process = self.popen(*words, host=host)
         output, _ = process.communicate()
@@ -70,6 +75,56 @@ class Podman:
     def start(self, *words: str, host: Host) -> subprocess.Popen[str]:
         """Start a container of the image."""
         return self.popen("run", "--rm", "--network", "host", *words, host=host)
+
+
+class OrdinaryPodman(Podman):
+    """podman of an ordinary user with subordinate ids, which a copy of /etc gives it: the machine's own
+    /etc stays as it is."""
+
+    UID: Final = 61234
+    _ENTER: Final = """\
+mount --bind "$1/etc" /etc && cd "$1/home" && shift
+exec setpriv --reuid {uid} --regid {uid} --clear-groups --inh-caps=-all "$@"
+"""
+
+    def __init__(self, directory: Path, state: Path) -> None:
+        super().__init__(directory, state)
+        for place in (directory / "home", state):
+            place.mkdir(exist_ok=True)
+            os.chown(place, self.UID, self.UID)
+        etc = directory / "etc"
+        shutil.copytree("/etc", etc, symlinks=True, ignore_dangling_symlinks=True)
+        with (etc / "passwd").open("a", encoding="ascii") as file:
+            file.write(f"pod:x:{self.UID}:{self.UID}::{directory}/home:/bin/sh\n")
+        for name in ("subuid", "subgid"):
+            (etc / name).write_text("pod:700000:65536\n")
+        self._environment |= {"HOME": f"{directory}/home", "XDG_RUNTIME_DIR": str(state)}
+        self._words = [
+            *("unshare", "--mount", "--propagation", "slave", "sh", "-ec"),
+            *(self._ENTER.format(uid=self.UID), "sh", str(directory)),
+            *("podman", "--root", f"{directory}/home/store", "--runroot", f"{state}/run"),
+            *("--cgroup-manager", "cgroupfs"),
+        ]
+
+
+@pytest.fixture(scope="module")
+def ordinary(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OrdinaryPodman]:
+    """podman of an ordinary user, which has the image, too."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ordinary-") as place,
+        tempfile.TemporaryDirectory(prefix="podman-") as state,
+    ):
+        directory = Path(place)
+        directory.chmod(0o755)
+        archive = directory / "image.tar"
+        podman.save("localhost/ipoibu", archive)
+        archive.chmod(0o644)
+        ordinary = OrdinaryPodman(directory, Path(state))
+        ordinary("load", "-q", "-i", str(archive))
+        archive.unlink()
+        yield ordinary
+        ordinary("rmi", "--all", "--force")
+        ordinary("system", "migrate")  # ends the process that holds its namespaces
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +158,12 @@ def hosts() -> Iterator[list[Host]]:
         yield lab.hosts
 
 
+@pytest.mark.parametrize("whose", ["podman", "ordinary"])
 def test_containers_without_any_privilege_reach_each_other(
-    podman: Podman, hosts: list[Host]
+    request: pytest.FixtureRequest, hosts: list[Host], whose: str
 ) -> None:
+    """Under podman as root, and as an ordinary user."""
+    podman: Podman = request.getfixturevalue(whose)
     first, second = hosts
     run = ("localhost/ipoibu", "run", "--device", "soft:eth0", "--address")
     waiting = podman.start(*UNPRIVILEGED, *run, "10.0.0.1/24", "--", "sleep", "60", host=first)
@@ -113,8 +171,8 @@ def test_containers_without_any_privilege_reach_each_other(
     asking = podman.start(*UNPRIVILEGED, *run, "10.0.0.2/24", "--", "sh", "-c", script, host=second)
     output, _ = asking.communicate(timeout=60)
     waiting.terminate()
-    waiting.communicate(timeout=60)
-    assert asking.returncode == 0, output
+    waited, _ = waiting.communicate(timeout=60)
+    assert asking.returncode == 0, output + waited
     assert "CapEff:\t0000000000003400" in output  # over the network of its own namespace
     assert " 0% packet loss" in output
 
