@@ -89,7 +89,9 @@ def test_a_target_is_met_or_not_or_not_measured() -> None:
 
 def test_run_is_compared_with_the_better_of_what_users_without_root_have() -> None:
     def samples(*figures: tuple[float, float]) -> list[dict[str, float]]:
-        return [{"tcp_gbit_s": tcp, "ping_p50_us": ping} for tcp, ping in figures]
+        return [
+            {"tcp_gbit_s": tcp, "ping_p50_us": ping, "rr_p50_us": ping / 2} for tcp, ping in figures
+        ]
 
     runs = {
         "run": samples((6.0, 100.0), (4.0, 100.0)),
@@ -99,6 +101,7 @@ def test_run_is_compared_with_the_better_of_what_users_without_root_have() -> No
     report = _report(runs=runs)
     assert _target(report, "run TCP")["value"] == 2.0
     assert _target(report, "run ping p50")["value"] == pytest.approx(1.5)
+    assert _target(report, "run rr p50")["value"] == pytest.approx(1.5)
     del runs["slirp4netns"]
     assert _target(_report(runs=runs), "run TCP")["value"] == 3.0
     assert _target(_report(runs={}), "run TCP")["met"] is None
