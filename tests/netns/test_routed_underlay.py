@@ -165,7 +165,8 @@ def test_tcp_and_udp_streams_cross_the_router(three: Lab, mode: str, until: Unti
     _start(three, until)
     first, second, _ = three.hosts
     assert _iperf(first, second)["sum_received"]["bytes"] > 1e6
-    assert _iperf(first, second, "-u", "-b", "50M")["sum"]["lost_percent"] < 20
+    # A socket's buffer bridges the time that a busy machine takes the receiver's CPU away.
+    assert _iperf(first, second, "-u", "-b", "5M")["sum"]["lost_percent"] < 20
     if mode == "connected":
         assert _reaches(first, second.ipv4.ip, "-s", "60000", "-M", "do")
         assert "live" in {row["state"] for row in first.ask("conn")}

@@ -311,6 +311,8 @@ def test_the_mode_of_a_link_of_peers_changes_while_it_runs(
         _change_mode(cli, host, "connected", until)
     until(lambda: _met(three.hosts), 20)
     until(lambda: _reaches(first, target), 10)
+    # A long packet by datagram would lower the kernel's path MTU for ten minutes (C13).
+    until(lambda: "live" in {it["state"] for it in first.ask("conn")}, 30)
     until(lambda: _reaches(first, target, "-s", "60000", "-M", "do"), 30)
     until(lambda: _reaches(third, target), 10)  # by datagram
     _change_mode(cli, first, "datagram", until)
