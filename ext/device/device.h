@@ -81,7 +81,6 @@ struct ipu_device_ops {
 };
 
 struct ipu_guests;
-struct ipu_host_macs;
 
 #define IPU_DEVICE_TCP 1u
 #define IPU_DEVICE_UDP 2u
@@ -91,7 +90,6 @@ struct ipu_device {
     void *self;
     uint32_t offload;    /* IPU_DEVICE_*: super-frames that the device takes; constant */
     uint32_t lent_bytes; /* about how much of the transmit frames it fills; 0 without attach() */
-    struct ipu_host_macs *host_macs; /* beside `guests`: the sources of what the guests receive */
     struct ipu_guests *guests; /* of a TAP (tap.h), which read() needs IPU_TAP_ROOM bytes in front
                                   of the frame for; else NULL */
 };

@@ -94,19 +94,11 @@ int ipu_tap_init(struct ipu_tap *tap, int fd, uint32_t offload)
 {
     tap->fd = fd;
     tap->device = (struct ipu_device){
-        .ops = &tap_ops,
-        .self = tap,
-        .offload = offload,
-        .guests = &tap->guests,
-        .host_macs = &tap->host_macs,
-    };
-    tap->host_macs.slots = NULL;
-    int error = ipu_guests_init(&tap->guests, IPU_GUESTS_MAX);
-    return error < 0 ? error : ipu_host_macs_init(&tap->host_macs, IPU_HOST_MACS_MAX);
+        .ops = &tap_ops, .self = tap, .offload = offload, .guests = &tap->guests};
+    return ipu_guests_init(&tap->guests);
 }
 
 void ipu_tap_free(struct ipu_tap *tap)
 {
     ipu_guests_free(&tap->guests);
-    ipu_host_macs_free(&tap->host_macs);
 }

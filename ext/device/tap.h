@@ -4,7 +4,6 @@
 
 #include "device/device.h"
 #include "core/guests.h"
-#include "core/host_macs.h"
 
 /*
  * A TAP as packet device: the pump sees IP packets as on a TUN, with the Ethernet header apart. On
@@ -21,7 +20,6 @@
 struct ipu_tap {
     struct ipu_device device;
     struct ipu_guests guests;
-    struct ipu_host_macs host_macs;
     int fd;
 };
 

@@ -5,7 +5,6 @@
 #include "core/clock.h"
 #include "core/frame.h"
 #include "core/guests.h"
-#include "core/host_macs.h"
 #include "pump/pump_state.h"
 
 enum {
@@ -220,14 +219,16 @@ static int do_guest_set(struct ipu_pump *pump, const struct ipu_command *command
 {
     const struct ipu_guest_set *set = &command->guest_set;
     struct ipu_guests *guests = pump->device->guests;
-    return guests == NULL ? -ENODEV : ipu_guests_set(guests, &set->ip, set->mac, set->firm != 0);
+    if (guests == NULL)
+        return -ENODEV;
+    return ipu_mac_table_set(&guests->guests, &set->ip, 0, set->mac, set->firm != 0);
 }
 
 static int do_guest_del(struct ipu_pump *pump, const struct ipu_command *command)
 {
     if (pump->device->guests == NULL)
         return -ENODEV;
-    ipu_guests_delete(pump->device->guests, &command->guest_del.ip);
+    ipu_mac_table_delete(&pump->device->guests->guests, &command->guest_del.ip, 0);
     return 0;
 }
 
@@ -242,16 +243,18 @@ static int do_mac_set(struct ipu_pump *pump, const struct ipu_command *command)
 static int do_host_mac_set(struct ipu_pump *pump, const struct ipu_command *command)
 {
     const struct ipu_host_mac_set *set = &command->host_mac_set;
-    struct ipu_host_macs *macs = pump->device->host_macs;
-    return macs == NULL ? -ENODEV : ipu_host_macs_set(macs, &set->gid, set->qpn, set->mac);
+    struct ipu_guests *guests = pump->device->guests;
+    if (guests == NULL)
+        return -ENODEV;
+    return ipu_mac_table_set(&guests->hosts, &set->gid, set->qpn, set->mac, false);
 }
 
 static int do_host_mac_del(struct ipu_pump *pump, const struct ipu_command *command)
 {
     const struct ipu_host_mac_del *del = &command->host_mac_del;
-    if (pump->device->host_macs == NULL)
+    if (pump->device->guests == NULL)
         return -ENODEV;
-    ipu_host_macs_delete(pump->device->host_macs, &del->gid, del->qpn);
+    ipu_mac_table_delete(&pump->device->guests->hosts, &del->gid, del->qpn);
     return 0;
 }
 

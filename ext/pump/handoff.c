@@ -4,7 +4,6 @@
 #include "core/frame.h"
 #include "core/ip_header.h"
 #include "core/guests.h"
-#include "core/host_macs.h"
 #include "pump/pump_state.h"
 
 /*
@@ -85,14 +84,14 @@ static bool is_engines(const struct ipu_outbound *packet, enum ipu_tx_class clas
 }
 
 /* Returns the guest that has the packet's source address, or NULL. */
-static const struct ipu_guest *sender_of(const struct ipu_pump *pump, const uint8_t *ip)
+static const struct ipu_mac_entry *sender_of(const struct ipu_pump *pump, const uint8_t *ip)
 {
     struct in6_addr source;
     if (ipu_ip_is_v4(ip))
         source = ipu_classify_map4(ip + 12);
     else
         memcpy(&source, ip + 8, sizeof source);
-    return ipu_guests_find(pump->device->guests, &source);
+    return ipu_mac_table_find(&pump->device->guests->guests, &source, 0);
 }
 
 /* Returns whether a packet to one address goes to the MAC of a group. */
@@ -123,7 +122,7 @@ bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
     }
     if (is_engines(packet, class) || goes_nowhere(packet))
         return pass_to_engine(pump, packet);
-    const struct ipu_guest *guest = sender_of(pump, ip);
+    const struct ipu_mac_entry *guest = sender_of(pump, ip);
     if (guest == NULL) {
         ipu_transmit_miss(pump, IPU_EVENT_HOST, packet, &packet->flow.dst);
         return false;
@@ -139,11 +138,10 @@ bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
 static void put_sender(struct ipu_pump *pump, uint8_t *vnet,
                        const struct ipu_frame_received *source)
 {
-    const struct ipu_device *device = pump->device;
-    const uint8_t *mac = NULL;
-    if (source->has_grh)
-        mac = ipu_host_macs_find(device->host_macs, &source->sgid, source->src_qpn);
-    memcpy(vnet - IPU_MAC_LEN, mac != NULL ? mac : device->guests->own, IPU_MAC_LEN);
+    const struct ipu_guests *guests = pump->device->guests;
+    const uint8_t *mac =
+        source->has_grh ? ipu_guests_source(guests, &source->sgid, source->src_qpn) : guests->own;
+    memcpy(vnet - IPU_MAC_LEN, mac, IPU_MAC_LEN);
 }
 
 bool ipu_handoff_receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len,

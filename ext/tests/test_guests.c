@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The table of guests, and the MACs to which packets go. */
+/* Tables of MACs, and the MACs by which packets go to guests and come to them. */
 #include "core/guests.h"
 
 #include <arpa/inet.h>
@@ -10,6 +10,7 @@
 enum { MAX = 1000 };
 
 static const uint8_t first[IPU_MAC_LEN] = {2, 0, 0, 0, 0, 1}, second[IPU_MAC_LEN] = {2, [5] = 2};
+static const struct in6_addr none = IN6ADDR_ANY_INIT;
 
 static struct in6_addr address(uint32_t number)
 {
@@ -18,56 +19,54 @@ static struct in6_addr address(uint32_t number)
     return ip;
 }
 
-static void make(struct ipu_guests *guests)
+static void an_address_has_one_mac_which_may_change(void)
 {
-    CHECK_EQ(ipu_guests_init(guests, MAX), 0);
+    struct ipu_mac_table table;
+    struct in6_addr ip = address(7);
+    CHECK_EQ(ipu_mac_table_init(&table, MAX), 0);
+    CHECK(ipu_mac_table_find(&table, &ip, 0) == NULL);
+    CHECK_EQ(ipu_mac_table_set(&table, &ip, 0, first, true), 0);
+    CHECK_EQ(memcmp(ipu_mac_table_find(&table, &ip, 0)->mac, first, IPU_MAC_LEN), 0);
+    CHECK(ipu_mac_table_find(&table, &ip, 0)->firm);
+    CHECK_EQ(ipu_mac_table_set(&table, &ip, 0, second, false), 0);
+    CHECK_EQ(memcmp(ipu_mac_table_find(&table, &ip, 0)->mac, second, IPU_MAC_LEN), 0);
+    CHECK(!ipu_mac_table_find(&table, &ip, 0)->firm);
+    CHECK(ipu_mac_table_find(&table, &ip, 7) == NULL); /* a host of the link, by its queue pair */
+    CHECK(ipu_mac_table_find(&table, &none, 0) == NULL);
+    CHECK_EQ(table.count, 1);
+    ipu_mac_table_delete(&table, &ip, 0);
+    ipu_mac_table_delete(&table, &ip, 0);
+    CHECK(ipu_mac_table_find(&table, &ip, 0) == NULL);
+    CHECK_EQ(table.count, 0);
+    ipu_mac_table_free(&table);
 }
 
-static void an_address_has_one_guest_which_may_change(void)
+static void a_full_table_refuses_new_entries_and_changes_known_ones(void)
 {
-    struct ipu_guests guests;
-    struct in6_addr ip = address(7), none = IN6ADDR_ANY_INIT;
-    make(&guests);
-    CHECK(ipu_guests_find(&guests, &ip) == NULL);
-    CHECK_EQ(ipu_guests_set(&guests, &ip, first, true), 0);
-    CHECK_EQ(memcmp(ipu_guests_find(&guests, &ip)->mac, first, IPU_MAC_LEN), 0);
-    CHECK(ipu_guests_find(&guests, &ip)->firm);
-    CHECK_EQ(ipu_guests_set(&guests, &ip, second, false), 0);
-    CHECK_EQ(memcmp(ipu_guests_find(&guests, &ip)->mac, second, IPU_MAC_LEN), 0);
-    CHECK(!ipu_guests_find(&guests, &ip)->firm);
-    CHECK_EQ(guests.count, 1);
-    ipu_guests_delete(&guests, &ip);
-    ipu_guests_delete(&guests, &ip);
-    CHECK(ipu_guests_find(&guests, &ip) == NULL);
-    CHECK_EQ(guests.count, 0);
-    CHECK_EQ(ipu_guests_set(&guests, &none, first, true), -EINVAL);
-    ipu_guests_free(&guests);
-}
-
-static void a_full_table_refuses_new_addresses_and_changes_known_ones(void)
-{
-    struct ipu_guests guests;
+    struct ipu_mac_table table;
     struct in6_addr ip;
-    make(&guests);
+    CHECK_EQ(ipu_mac_table_init(&table, MAX), 0);
     for (uint32_t i = 0; i < MAX; i++) {
-        ip = address(i);
-        CHECK_EQ(ipu_guests_set(&guests, &ip, first, true), 0);
+        ip = address(i / 2);
+        CHECK_EQ(ipu_mac_table_set(&table, &ip, i % 2, i % 2 ? second : first, true), 0);
     }
     ip = address(MAX);
-    CHECK_EQ(ipu_guests_set(&guests, &ip, first, true), -ENOSPC);
-    CHECK(ipu_guests_find(&guests, &ip) == NULL);
+    CHECK_EQ(ipu_mac_table_set(&table, &ip, 0, first, true), -ENOSPC);
+    CHECK(ipu_mac_table_find(&table, &ip, 0) == NULL);
     ip = address(3);
-    CHECK_EQ(ipu_guests_set(&guests, &ip, second, true), 0);
-    for (uint32_t i = 0; i < MAX; i += 2) {
+    CHECK_EQ(ipu_mac_table_set(&table, &ip, 0, first, true), 0);
+    for (uint32_t i = 0; i < MAX / 2; i++) {
         ip = address(i);
-        ipu_guests_delete(&guests, &ip);
+        ipu_mac_table_delete(&table, &ip, i % 2);
     }
     for (uint32_t i = 0; i < MAX; i++) {
-        ip = address(i);
-        CHECK_EQ(ipu_guests_find(&guests, &ip) != NULL, i % 2);
+        ip = address(i / 2);
+        const struct ipu_mac_entry *entry = ipu_mac_table_find(&table, &ip, i % 2);
+        CHECK_EQ(entry != NULL, i / 2 % 2 != i % 2);
+        CHECK(entry == NULL || memcmp(entry->mac, i % 2 ? second : first, IPU_MAC_LEN) == 0);
     }
-    CHECK_EQ(guests.count, MAX / 2);
-    ipu_guests_free(&guests);
+    CHECK_EQ(table.count, MAX / 2);
+    ipu_mac_table_free(&table);
 }
 
 static void check_mac(const struct ipu_guests *guests, int family, const char *to, const char *mac)
@@ -90,10 +89,10 @@ static void a_packet_goes_to_the_mac_of_its_group_or_guest(void)
 {
     struct ipu_guests guests;
     struct in6_addr mapped = {.s6_addr = {[10] = 0xff, [11] = 0xff, 10, 0, 0, 7}}, ip;
-    make(&guests);
-    CHECK_EQ(ipu_guests_set(&guests, &mapped, first, true), 0);
+    CHECK_EQ(ipu_guests_init(&guests), 0);
+    CHECK_EQ(ipu_mac_table_set(&guests.guests, &mapped, 0, first, true), 0);
     CHECK_EQ(inet_pton(AF_INET6, "fd00::7", &ip), 1);
-    CHECK_EQ(ipu_guests_set(&guests, &ip, second, true), 0);
+    CHECK_EQ(ipu_mac_table_set(&guests.guests, &ip, 0, second, true), 0);
     check_mac(&guests, AF_INET, "10.0.0.7", "02:00:00:00:00:01");
     check_mac(&guests, AF_INET, "10.0.0.8", NULL);
     check_mac(&guests, AF_INET, "255.255.255.255", "ff:ff:ff:ff:ff:ff");
@@ -106,10 +105,23 @@ static void a_packet_goes_to_the_mac_of_its_group_or_guest(void)
     ipu_guests_free(&guests);
 }
 
+static void a_packet_comes_from_the_mac_of_its_host_or_of_the_interface(void)
+{
+    struct ipu_guests guests;
+    struct in6_addr gid = address(1);
+    CHECK_EQ(ipu_guests_init(&guests), 0);
+    memcpy(guests.own, second, IPU_MAC_LEN);
+    CHECK_EQ(ipu_mac_table_set(&guests.hosts, &gid, 7, first, false), 0);
+    CHECK_EQ(memcmp(ipu_guests_source(&guests, &gid, 7), first, IPU_MAC_LEN), 0);
+    CHECK_EQ(memcmp(ipu_guests_source(&guests, &gid, 8), second, IPU_MAC_LEN), 0);
+    ipu_guests_free(&guests);
+}
+
 int main(void)
 {
-    RUN(an_address_has_one_guest_which_may_change);
-    RUN(a_full_table_refuses_new_addresses_and_changes_known_ones);
+    RUN(an_address_has_one_mac_which_may_change);
+    RUN(a_full_table_refuses_new_entries_and_changes_known_ones);
     RUN(a_packet_goes_to_the_mac_of_its_group_or_guest);
+    RUN(a_packet_comes_from_the_mac_of_its_host_or_of_the_interface);
     return 0;
 }

@@ -28,7 +28,7 @@ static void make(struct bed *bed)
     bed->kernel = ends[1];
     CHECK_EQ(ipu_tap_init(&bed->tap, ends[0], IPU_DEVICE_TCP), 0);
     bed->ops = bed->tap.device.ops;
-    CHECK_EQ(ipu_guests_set(&bed->tap.guests, &ip, guest, true), 0);
+    CHECK_EQ(ipu_mac_table_set(&bed->tap.guests.guests, &ip, 0, guest, true), 0);
 }
 
 static void end(struct bed *bed)
