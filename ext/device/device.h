@@ -2,6 +2,7 @@
 #ifndef IPU_DEVICE_H
 #define IPU_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -42,7 +43,7 @@ struct ipu_device_ops {
      * when there is no room. */
     int (*write)(void *self, const void *buf, size_t len);
     /* Writes a frame of the engine, which begins with its Ethernet header; returns as write(), but
-     * never IPU_DEVICE_QUEUED. NULL where `guests` is NULL. */
+     * never IPU_DEVICE_QUEUED. NULL without `ethernet`. */
     int (*write_frame)(void *self, const void *frame, size_t len);
     /* Writes a frame in pieces, at most 64. NULL where `offload` is 0. */
     int (*writev)(void *self, const struct iovec *iov, int n);
@@ -80,8 +81,6 @@ struct ipu_device_ops {
     uint32_t (*back)(void *self);
 };
 
-struct ipu_guests;
-
 #define IPU_DEVICE_TCP 1u
 #define IPU_DEVICE_UDP 2u
 
@@ -90,8 +89,7 @@ struct ipu_device {
     void *self;
     uint32_t offload;    /* IPU_DEVICE_*: super-frames that the device takes; constant */
     uint32_t lent_bytes; /* about how much of the transmit frames it fills; 0 without attach() */
-    struct ipu_guests *guests; /* of a TAP (tap.h), which read() needs IPU_TAP_ROOM bytes in front
-                                  of the frame for; else NULL */
+    bool ethernet; /* a frame has its Ethernet header in the IPU_TAP_ROOM bytes in front (tap.h) */
 };
 
 #endif

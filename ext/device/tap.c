@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/ip_header.h"
 #include "device/vnet.h"
 
 enum { PIECES = 64 }; /* of a merged frame */
@@ -45,25 +44,19 @@ static ssize_t tap_read(void *self, void *buf, size_t cap)
 
 static int tap_writev(void *self, const struct iovec *iov, int n)
 {
-    const struct ipu_tap *tap = self;
-    const uint8_t *frame = iov[0].iov_base;
-    const uint8_t *ip = frame + IPU_VNET_LEN;
-    uint8_t head[IPU_VNET_LEN + IPU_ETHERNET_LEN];
-    uint8_t *ethernet = head + IPU_VNET_LEN;
-    struct iovec pieces[1 + PIECES];
+    uint8_t *frame = iov[0].iov_base;
+    uint8_t vnet[IPU_VNET_LEN];
+    struct iovec pieces[2 + PIECES];
     if (n > PIECES)
         return -EINVAL;
-    if (!ipu_guests_destination(&tap->guests, ip, ethernet))
-        return -EHOSTUNREACH;
-    memcpy(head, frame, IPU_VNET_LEN);
-    shift(head, IPU_ETHERNET_LEN);
-    memcpy(ethernet + IPU_MAC_LEN, frame - IPU_MAC_LEN, IPU_MAC_LEN);
-    ipu_ip_put16(ethernet + 2 * IPU_MAC_LEN, ipu_ip_is_v4(ip) ? IPU_TYPE_IPV4 : IPU_TYPE_IPV6);
-    pieces[0] = (struct iovec){.iov_base = head, .iov_len = sizeof head};
-    memcpy(pieces + 1, iov, (size_t)n * sizeof *iov);
-    pieces[1].iov_base = (uint8_t *)iov[0].iov_base + IPU_VNET_LEN;
-    pieces[1].iov_len -= IPU_VNET_LEN;
-    return writev(tap->fd, pieces, 1 + n) < 0 ? -errno : 0;
+    memcpy(vnet, frame, sizeof vnet);
+    shift(vnet, IPU_ETHERNET_LEN);
+    pieces[0] = (struct iovec){.iov_base = vnet, .iov_len = sizeof vnet};
+    pieces[1] = (struct iovec){.iov_base = frame - IPU_ETHERNET_LEN, .iov_len = IPU_ETHERNET_LEN};
+    memcpy(pieces + 2, iov, (size_t)n * sizeof *iov);
+    pieces[2].iov_base = frame + IPU_VNET_LEN;
+    pieces[2].iov_len -= IPU_VNET_LEN;
+    return writev(tap_fd(self), pieces, 2 + n) < 0 ? -errno : 0;
 }
 
 static int tap_write(void *self, const void *buf, size_t len)
@@ -90,15 +83,9 @@ static const struct ipu_device_ops tap_ops = {
     .fd = tap_fd,
 };
 
-int ipu_tap_init(struct ipu_tap *tap, int fd, uint32_t offload)
+void ipu_tap_init(struct ipu_tap *tap, int fd, uint32_t offload)
 {
     tap->fd = fd;
-    tap->device = (struct ipu_device){
-        .ops = &tap_ops, .self = tap, .offload = offload, .guests = &tap->guests};
-    return ipu_guests_init(&tap->guests);
-}
-
-void ipu_tap_free(struct ipu_tap *tap)
-{
-    ipu_guests_free(&tap->guests);
+    tap->device =
+        (struct ipu_device){.ops = &tap_ops, .self = tap, .offload = offload, .ethernet = true};
 }

@@ -92,7 +92,7 @@ static int take_packet(struct ipu_pump *pump, const void *data, uint32_t len,
                        struct ipu_outbound *packet)
 {
     const uint8_t *ip = data;
-    if (pump->device->guests != NULL) {
+    if (pump->guests != NULL) {
         if (len < IPU_ETHERNET_LEN)
             return -EINVAL;
         ip += IPU_ETHERNET_LEN;
@@ -109,7 +109,7 @@ static int take_packet(struct ipu_pump *pump, const void *data, uint32_t len,
     if (packet->index == IPU_SLAB_NONE)
         return -ENOBUFS;
     packet->frame = ipu_tx_frame(pump, packet->index);
-    if (pump->device->guests != NULL)
+    if (pump->guests != NULL)
         memcpy(packet->frame - IPU_ETHERNET_LEN, data, IPU_ETHERNET_LEN);
     memset(packet->frame, 0, IPU_VNET_LEN);
     memcpy(packet->frame + IPU_TX_IP, ip, len);
@@ -173,7 +173,7 @@ static int deliver_frame(struct ipu_pump *pump, const struct ipu_command *comman
 
 static int do_deliver(struct ipu_pump *pump, const struct ipu_command *command)
 {
-    if (pump->device->guests != NULL)
+    if (pump->guests != NULL)
         return deliver_frame(pump, command);
     if (command->len > pump->device_mtu)
         return -EMSGSIZE;
@@ -218,7 +218,7 @@ static int do_own_set(struct ipu_pump *pump, const struct ipu_command *command)
 static int do_guest_set(struct ipu_pump *pump, const struct ipu_command *command)
 {
     const struct ipu_guest_set *set = &command->guest_set;
-    struct ipu_guests *guests = pump->device->guests;
+    struct ipu_guests *guests = pump->guests;
     if (guests == NULL)
         return -ENODEV;
     return ipu_mac_table_set(&guests->guests, &set->ip, 0, set->mac, set->firm != 0);
@@ -226,24 +226,24 @@ static int do_guest_set(struct ipu_pump *pump, const struct ipu_command *command
 
 static int do_guest_del(struct ipu_pump *pump, const struct ipu_command *command)
 {
-    if (pump->device->guests == NULL)
+    if (pump->guests == NULL)
         return -ENODEV;
-    ipu_mac_table_delete(&pump->device->guests->guests, &command->guest_del.ip, 0);
+    ipu_mac_table_delete(&pump->guests->guests, &command->guest_del.ip, 0);
     return 0;
 }
 
 static int do_mac_set(struct ipu_pump *pump, const struct ipu_command *command)
 {
-    if (pump->device->guests == NULL)
+    if (pump->guests == NULL)
         return -ENODEV;
-    memcpy(pump->device->guests->own, command->mac_set.mac, IPU_MAC_LEN);
+    memcpy(pump->guests->own, command->mac_set.mac, IPU_MAC_LEN);
     return 0;
 }
 
 static int do_host_mac_set(struct ipu_pump *pump, const struct ipu_command *command)
 {
     const struct ipu_host_mac_set *set = &command->host_mac_set;
-    struct ipu_guests *guests = pump->device->guests;
+    struct ipu_guests *guests = pump->guests;
     if (guests == NULL)
         return -ENODEV;
     return ipu_mac_table_set(&guests->hosts, &set->gid, set->qpn, set->mac, false);
@@ -252,9 +252,9 @@ static int do_host_mac_set(struct ipu_pump *pump, const struct ipu_command *comm
 static int do_host_mac_del(struct ipu_pump *pump, const struct ipu_command *command)
 {
     const struct ipu_host_mac_del *del = &command->host_mac_del;
-    if (pump->device->guests == NULL)
+    if (pump->guests == NULL)
         return -ENODEV;
-    ipu_mac_table_delete(&pump->device->guests->hosts, &del->gid, del->qpn);
+    ipu_mac_table_delete(&pump->guests->hosts, &del->gid, del->qpn);
     return 0;
 }
 

@@ -339,7 +339,7 @@ static void deliver_whole(struct ipu_pump *pump, uint8_t *vnet, struct virtio_ne
         (void)ipu_write_share_spend(&pump->share, pump->share.current);
     }
     const struct ipu_frame_received source = {.has_grh = 0};
-    if (pump->device->guests != NULL &&
+    if (pump->guests != NULL &&
         !ipu_handoff_receive(pump, vnet + IPU_VNET_LEN, len - IPU_VNET_LEN, &source))
         return;
     ipu_coalesce_flush(&pump->coalesce); /* earlier packets go first */

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/frame.h"
@@ -12,6 +14,19 @@
  * under the key 100::MAC, a prefix that no host has (RFC 6666). All that the pump does not know
  * goes to the engine (ipoibu/proto/ethernet/handoff.py).
  */
+int ipu_handoff_init(struct ipu_pump *pump)
+{
+    pump->guests = calloc(1, sizeof *pump->guests);
+    return pump->guests == NULL ? -ENOMEM : ipu_guests_init(pump->guests);
+}
+
+void ipu_handoff_free(struct ipu_pump *pump)
+{
+    if (pump->guests != NULL)
+        ipu_guests_free(pump->guests);
+    free(pump->guests);
+}
+
 enum { RARP = 0x8035 }; /* a hypervisor's notice of a guest that migrated */
 
 static const uint8_t *ethernet_of(const struct ipu_outbound *packet)
@@ -54,14 +69,6 @@ const uint8_t *ipu_handoff_event_data(const struct ipu_outbound *packet, size_t 
     return frame;
 }
 
-/* Gives a frame to the engine; returns false. */
-static bool pass_to_engine(struct ipu_pump *pump, struct ipu_outbound *packet)
-{
-    packet->segment = NULL;
-    ipu_transmit_pass(pump, packet);
-    return false;
-}
-
 /* Leaves the padding of a short frame out (IEEE 802.3 §3.2.7). */
 static void trim(struct ipu_outbound *packet, bool is_v4)
 {
@@ -91,7 +98,7 @@ static const struct ipu_mac_entry *sender_of(const struct ipu_pump *pump, const 
         source = ipu_classify_map4(ip + 12);
     else
         memcpy(&source, ip + 8, sizeof source);
-    return ipu_mac_table_find(&pump->device->guests->guests, &source, 0);
+    return ipu_mac_table_find(&pump->guests->guests, &source, 0);
 }
 
 /* Returns whether a packet to one address goes to the MAC of a group. */
@@ -108,7 +115,7 @@ bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
     uint16_t type = ipu_ip_get16(ethernet + 2 * IPU_MAC_LEN);
     bool is_v4 = type == IPU_TYPE_IPV4;
     if (type == IPU_TYPE_ARP || type == RARP)
-        return pass_to_engine(pump, packet);
+        return ipu_transmit_pass(pump, packet);
     if (!is_v4 && type != IPU_TYPE_IPV6) {
         IPU_COUNT(pump, tx_not_ip);
         return false;
@@ -121,7 +128,7 @@ bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
         return false;
     }
     if (is_engines(packet, class) || goes_nowhere(packet))
-        return pass_to_engine(pump, packet);
+        return ipu_transmit_pass(pump, packet);
     const struct ipu_mac_entry *guest = sender_of(pump, ip);
     if (guest == NULL) {
         ipu_transmit_miss(pump, IPU_EVENT_HOST, packet, &packet->flow.dst);
@@ -134,31 +141,34 @@ bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
     return ipu_transmit_forward(pump, packet);
 }
 
-/* Writes the sender's MAC in front of the frame, for the device (tap.h). */
-static void put_sender(struct ipu_pump *pump, uint8_t *vnet,
+/* Gives the engine a packet to an address that no guest has. */
+static void ask_engine(struct ipu_pump *pump, const uint8_t *ip, size_t ip_len,
                        const struct ipu_frame_received *source)
 {
-    const struct ipu_guests *guests = pump->device->guests;
-    const uint8_t *mac =
-        source->has_grh ? ipu_guests_source(guests, &source->sgid, source->src_qpn) : guests->own;
-    memcpy(vnet - IPU_MAC_LEN, mac, IPU_MAC_LEN);
-}
-
-bool ipu_handoff_receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len,
-                         const struct ipu_frame_received *source)
-{
-    uint8_t mac[IPU_MAC_LEN];
-    struct ipu_event event = {.type = IPU_EVENT_LINK_PACKET, .len = (uint32_t)ip_len};
-    if (ipu_guests_destination(pump->device->guests, ip, mac)) {
-        put_sender(pump, ip - IPU_VNET_LEN, source);
-        return true;
-    }
-    event.frame = *source;
+    struct ipu_event event = {
+        .type = IPU_EVENT_LINK_PACKET, .len = (uint32_t)ip_len, .frame = *source};
     if (ip_len > pump->mtu || !ipu_event_spend(&pump->unknown_budget))
         IPU_COUNT(pump, rx_unknown_guest);
     else if (ipu_event_emit(pump, &event, ip))
         IPU_COUNT(pump, rx_control);
     else
         IPU_COUNT(pump, rx_event_ring_full);
-    return false;
+}
+
+bool ipu_handoff_receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len,
+                         const struct ipu_frame_received *source)
+{
+    uint8_t *ethernet = ip - IPU_VNET_LEN - IPU_ETHERNET_LEN;
+    uint8_t receiver[IPU_MAC_LEN];
+    if (!ipu_guests_destination(pump->guests, ip, receiver)) {
+        ask_engine(pump, ip, ip_len, source);
+        return false;
+    }
+    const uint8_t *sender = pump->guests->own;
+    if (source->has_grh)
+        sender = ipu_guests_source(pump->guests, &source->sgid, source->src_qpn);
+    memcpy(ethernet, receiver, IPU_MAC_LEN);
+    memcpy(ethernet + IPU_MAC_LEN, sender, IPU_MAC_LEN);
+    ipu_ip_put16(ethernet + 2 * IPU_MAC_LEN, ipu_ip_is_v4(ip) ? IPU_TYPE_IPV4 : IPU_TYPE_IPV6);
+    return true;
 }

@@ -309,7 +309,7 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
         .rx_frames = config->rx_frames >> config->frames_halved,
         .heads = TX_HEADS >> config->frames_halved,
     };
-    pump->tap_room = config->device->guests != NULL ? IPU_TAP_ROOM : 0;
+    pump->tap_room = config->device->ethernet ? IPU_TAP_ROOM : 0;
     bool has_window = config->connected_frames > 0 && config->frames_halved == 0;
     pump->recv_len = IPU_RX_IP + config->mtu;
     if (fabric->min_recv > pump->recv_len)
@@ -372,6 +372,8 @@ static int init_tables(struct ipu_pump *pump, const struct ipu_pump_config *conf
         error = ipu_ah_cache_init(&pump->ahs, fabric, ah_max, ah_max / 4, NULL);
     if (error == 0)
         error = ipu_admission_init(&pump->admission);
+    if (error == 0 && config->device->ethernet)
+        error = ipu_handoff_init(pump);
     pump->ahs.is_named = ipu_batch_names;
     pump->ahs.owner = pump;
     return error;
@@ -469,6 +471,7 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     ipu_route_answers_free(&pump->answers);
     ipu_ah_cache_free(&pump->ahs);
     ipu_admission_free(&pump->admission);
+    ipu_handoff_free(pump);
     ipu_ring_free(&pump->commands);
     ipu_ring_free(&pump->events);
     ipu_ring_free(&pump->captured);

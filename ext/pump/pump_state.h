@@ -93,6 +93,7 @@ struct ipu_pump {
     struct ipu_route_answers answers;
     struct ipu_ah_cache ahs;
     struct ipu_admission admission;
+    struct ipu_guests *guests; /* behind a TAP; NULL where the device has IP packets */
     struct ipu_ring commands, events, captured;
     struct ipu_capture tap;
     struct ipu_counters counters;
@@ -233,8 +234,9 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
 void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
                        const struct in6_addr *next_hop);
 
-/* Gives a packet to the engine, which translates or follows it and sends it later. */
-void ipu_transmit_pass(struct ipu_pump *pump, const struct ipu_outbound *packet);
+/* Gives a packet to the engine, which translates or follows it and sends it later; returns
+ * false. */
+bool ipu_transmit_pass(struct ipu_pump *pump, const struct ipu_outbound *packet);
 
 /* Returns a frame of `tx`: [vnet][IP]. */
 static inline uint8_t *ipu_tx_frame(const struct ipu_pump *pump, uint32_t index)
@@ -242,8 +244,11 @@ static inline uint8_t *ipu_tx_frame(const struct ipu_pump *pump, uint32_t index)
     return ipu_slab_at(&pump->tx, index) + pump->tap_room;
 }
 
-/* handoff.c, with guests behind a TAP. Takes a guest's frame when it returns true, as
- * ipu_transmit_forward() does. */
+/* handoff.c, with guests behind a TAP. Returns 0, -ENOMEM or an error of getrandom(2). */
+int ipu_handoff_init(struct ipu_pump *pump);
+void ipu_handoff_free(struct ipu_pump *pump);
+
+/* Takes a guest's frame when it returns true, as ipu_transmit_forward() does. */
 bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet);
 
 /* Replaces the next hop by the key of the host to whose MAC the packet goes, or by 255.255.255.255
@@ -253,8 +258,9 @@ void ipu_handoff_next_hop(const struct ipu_outbound *packet, struct in6_addr *ne
 /* Returns the packet with its Ethernet header in front, for an event, and adds to its length. */
 const uint8_t *ipu_handoff_event_data(const struct ipu_outbound *packet, size_t *len);
 
-/* Returns whether the device can deliver a packet of the link, with IPU_VNET_LEN + IPU_MAC_LEN
- * bytes of room in front; otherwise it has given the packet to the engine, or counted it. */
+/* Writes the Ethernet header of a packet of the link, which has IPU_VNET_LEN + IPU_ETHERNET_LEN
+ * bytes of room in front. False: no guest has its destination; the engine has it, or it is
+ * counted. */
 bool ipu_handoff_receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len,
                          const struct ipu_frame_received *source);
 

@@ -184,7 +184,7 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
         if (pump->dhcp_watched && is_dhcp_reply(ip, len - IPU_ENCAP_LEN) &&
             pass_dhcp(pump, ip, len - IPU_ENCAP_LEN))
             break;
-        if (pump->device->guests != NULL) {
+        if (pump->guests != NULL) {
             const struct ipu_frame_received source = origin(grh, src_qpn);
             if (!ipu_handoff_receive(pump, ip, len - IPU_ENCAP_LEN, &source))
                 break;

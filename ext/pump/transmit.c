@@ -127,22 +127,16 @@ static bool emit_packet(struct ipu_pump *pump, uint32_t type, const struct ipu_o
                         const struct in6_addr *next_hop, uint32_t mtu, size_t len)
 {
     const uint8_t *data = packet->frame + IPU_TX_IP;
-    if (pump->device->guests != NULL)
+    if (pump->guests != NULL)
         data = ipu_handoff_event_data(packet, &len);
     return ipu_event_emit_tx(pump, type, next_hop, mtu, data, len);
 }
 
-void ipu_transmit_pass(struct ipu_pump *pump, const struct ipu_outbound *packet)
+bool ipu_transmit_pass(struct ipu_pump *pump, const struct ipu_outbound *packet)
 {
     if (complete(pump, packet) &&
         emit_packet(pump, IPU_EVENT_HOST, packet, &packet->flow.dst, 0, packet->ip_len))
         IPU_COUNT(pump, tx_missed);
-}
-
-/* Gives a packet that the engine follows to the engine, which sends it; returns false. */
-static bool pass_to_engine(struct ipu_pump *pump, const struct ipu_outbound *packet)
-{
-    ipu_transmit_pass(pump, packet);
     return false;
 }
 
@@ -167,7 +161,7 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
         IPU_COUNT(pump, tx_too_big);
         return false;
     }
-    if (pump->device->guests != NULL)
+    if (pump->guests != NULL)
         return ipu_handoff_transmit(pump, &packet);
     switch (ipu_classify_tx(ip, packet.ip_len, &packet.flow)) {
     case IPU_TX_MALFORMED:
@@ -177,10 +171,10 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
         IPU_COUNT(pump, tx_host_nd);
         return false;
     case IPU_TX_HOST:
-        return pass_to_engine(pump, &packet);
+        return ipu_transmit_pass(pump, &packet);
     case IPU_TX_FORWARD:
         if (pump->dhcp_watched && ipu_classify_is_dhcp(ip, packet.ip_len, IPU_DHCP_OF_CLIENT))
-            return pass_to_engine(pump, &packet);
+            return ipu_transmit_pass(pump, &packet);
         break;
     }
     return ipu_transmit_forward(pump, &packet);
@@ -231,7 +225,7 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
     const struct ipu_flow *flow = &packet->flow;
     struct in6_addr next_hop = flow->dst;
-    if (pump->device->guests != NULL) {
+    if (pump->guests != NULL) {
         ipu_handoff_next_hop(packet, &next_hop);
     } else if (!flow->group) {
         enum ipu_route_kind kind = ipu_route_lookup(&pump->route, &flow->dst, &next_hop);

@@ -47,8 +47,7 @@ cdef extern from "device/loan.h" nogil:
 cdef extern from "device/tap.h" nogil:
     struct ipu_tap:
         ipu_device device
-    int ipu_tap_init(ipu_tap *tap, int fd, uint32_t offload)
-    void ipu_tap_free(ipu_tap *tap)
+    void ipu_tap_init(ipu_tap *tap, int fd, uint32_t offload)
 
 cdef extern from "device/queue.h" nogil:
     struct ipu_queue:
@@ -135,11 +134,8 @@ cdef class TapDevice(TunPacketDevice):
     def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
         if self.count > 1:
             raise ValueError("a TAP has one queue here")
-        check(ipu_tap_init(&self.tap, fd, kinds_of(self.offload)), "guests")
+        ipu_tap_init(&self.tap, fd, kinds_of(self.offload))
         self.device = &self.tap.device
-
-    def __dealloc__(self):
-        ipu_tap_free(&self.tap)
 
 
 cdef class TunRing(TunPacketDevice):

@@ -267,6 +267,17 @@ def test_a_packet_that_is_too_long_goes_to_the_engine_with_its_ethernet_header(
     assert event.data == frame(udp(payload=bytes(200)))
 
 
+def test_another_pump_of_the_tap_begins_without_guests(world: tuple[Host, Host]) -> None:
+    """So a guest that leaves while the data path is severed is gone (`Shell.resume`)."""
+    tap, _ = world
+    tap.pump.close()
+    tap.port = _core.MemoryPort(_core.MemorySwitch(2), tap.gid.raw)
+    tap.pump = _core.Pump(tap.port, tap.tun.device, mtu=MTU)
+    tap.tun.give(NO_VNET + frame(udp()))
+    settle(tap)
+    assert events(tap) == [(_core.EVENT_HOST, frame(udp()))]
+
+
 def test_commands_for_guests_need_a_tap(world: tuple[Host, Host]) -> None:
     _, far = world
     bad = far.counter("commands_bad")
