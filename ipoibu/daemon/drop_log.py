@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from ipoibu.daemon.counters import counter, split_queue
 from ipoibu.errors import IpoibuError
@@ -65,21 +65,26 @@ class Drops:
         return found
 
 
+class Dropping(Protocol):
+    """The part of `Endpoint` that this file uses."""
+
+    @property
+    def mtu(self) -> int: ...
+    def stats(self) -> Mapping[str, int]: ...
+    def drop_sources(self) -> Mapping[str, str]: ...
+
+
 class DropLog:
     """Looks at the counters of one interface from `start` to `close`, on the event loop's thread."""
 
     def __init__(
         self,
         name: str,
-        stats: Callable[[], Mapping[str, int]],
-        sources: Callable[[], Mapping[str, str]],
-        mtu_bytes: Callable[[], int],
+        endpoint: Dropping,
         executor: Executor,
     ) -> None:
         self._name = name
-        self._stats = stats
-        self._sources = sources
-        self._mtu_bytes = mtu_bytes
+        self._endpoint = endpoint
         self._executor = executor
         self._task: asyncio.Task[None] | None = None
 
@@ -95,12 +100,14 @@ class DropLog:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(IpoibuError):  # the endpoint ends first
-            drops = Drops(await loop.run_in_executor(self._executor, self._stats))
+            drops = Drops(await loop.run_in_executor(self._executor, self._endpoint.stats))
             while True:
                 await asyncio.sleep(DROP_LOOK_S)
-                stats = await loop.run_in_executor(self._executor, self._stats)
+                stats = await loop.run_in_executor(self._executor, self._endpoint.stats)
                 if found := drops.look(loop.time(), stats):
-                    sources = await loop.run_in_executor(self._executor, self._sources)
+                    sources = await loop.run_in_executor(
+                        self._executor, self._endpoint.drop_sources
+                    )
                     for name, count in found:
                         self._write(name, count, sources.get(name))
 
@@ -109,7 +116,7 @@ class DropLog:
         meaning = counter(name).meaning
         level = logging.INFO
         if likely is not None:
-            level, meaning = logging.WARNING, likely.format(mtu=self._mtu_bytes())
+            level, meaning = logging.WARNING, likely.format(mtu=self._endpoint.mtu)
         packets = "a packet" if count == 1 else f"{count} packets"
         if source is not None:
             packets += f" from {source}" if count == 1 else f", the last from {source}"

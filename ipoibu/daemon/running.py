@@ -54,7 +54,6 @@ from ipoibu.host.tap import TapInterface
 from ipoibu.host.tun import Tun
 from ipoibu.limits import (
     DAD_TRANSMITS,
-    IPV6_MIN_MTU,
     LEASE_WAIT_S,
     MOVE_RETRY_S,
     RETRANS_TIMER_S,
@@ -185,17 +184,10 @@ class RunningInterface:
         )
         stack.push_async_callback(self._control.close)
         await self._control.start()
-        endpoint = self.endpoint
-        drop_log = DropLog(
-            config.name,
-            endpoint.stats,
-            endpoint.drop_sources,
-            lambda: endpoint.mtu,
-            self._executor,
-        )
+        drop_log = DropLog(config.name, self.endpoint, self._executor)
         stack.push_async_callback(drop_log.close)
         drop_log.start()
-        self._keeper.keep(self._tun, endpoint.socket_fd, self._to_keep())
+        self._keeper.keep(self._tun, self.endpoint.socket_fd, self._to_keep())
 
     def _open_tun(self) -> Tun:
         """Take over the TUN that an earlier process has left, with its carrier, or make one without."""
@@ -518,12 +510,12 @@ class RunningInterface:
             self.endpoint.rewired()
         # While the interface is down, or its MTU below 1280, it has no IPv6 addresses and loses routes.
         # The kernel sets it down and up when it enters or leaves a VRF.
-        was_down = not _carries_ipv6(before) or (link.was_down and link.up)
-        if not was_down and _carries_ipv6(link):
+        was_down = not before.carries_ipv6 or (link.was_down and link.up)
+        if not was_down and link.carries_ipv6:
             self._interface.note_mode(link)
-        if was_down and _carries_ipv6(link):
+        if was_down and link.carries_ipv6:
             _log.warning("%s: the interface is up again", link.name)
-        if (was_down or link.master != before.master) and _carries_ipv6(link):
+        if (was_down or link.master != before.master) and link.carries_ipv6:
             self._interface.restore()
 
     # Another network namespace, another name
@@ -586,7 +578,7 @@ class RunningInterface:
         self._keeper.forget(self.config.name)
         _log.warning("%s: moved to another network namespace, as %s", self.config.name, name)
         self._control.move(name, namespace)
-        if _carries_ipv6(self._link):  # another program has set it up already
+        if self._link.carries_ipv6:  # another program has set it up already
             self._interface.restore()
 
     def _renamed(self, name: str) -> None:
@@ -604,7 +596,3 @@ def _difference(before: Sequence[object], after: Sequence[object]) -> str:
 
 def _shown(wish: Wish) -> str:
     return wish.value if isinstance(wish, Proxied) else str(wish)
-
-
-def _carries_ipv6(link: Link) -> bool:
-    return link.up and link.mtu_bytes >= IPV6_MIN_MTU

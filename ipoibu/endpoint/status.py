@@ -159,7 +159,7 @@ def ethernet(interface: Interface) -> dict[str, Any] | None:
     handoff = interface.engine.handoff
     if handoff is None:
         return None
-    return {"mac": str(handoff.mac), "guests": len(interface.engine.guests(0.0))}
+    return {"mac": str(handoff.mac), "guests": handoff.guest_count}
 
 
 def _underlay(interface: Interface) -> Callable[[HwAddr | None], str | None]:

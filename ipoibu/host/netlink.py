@@ -52,6 +52,7 @@ from ipoibu.host.route_message import (
     read_nexthop,
 )
 from ipoibu.host.route_rules import Rule, read_rule
+from ipoibu.limits import IPV6_MIN_MTU
 from ipoibu.route import NextHop
 
 # linux/rtnetlink.h
@@ -112,6 +113,11 @@ class Link:
     receives_all: bool = False
     addr_gen_mode: int | None = None  # IN6_ADDR_GEN_MODE_*
     was_down: bool = False
+
+    @property
+    def carries_ipv6(self) -> bool:
+        """Whether the kernel holds IPv6 addresses for it: it is up, with an MTU that IPv6 needs."""
+        return self.up and self.mtu_bytes >= IPV6_MIN_MTU
 
 
 def _lifetime(seconds: float) -> int:

@@ -126,6 +126,9 @@ class Engine:
         self.handoff: Handoff | None = None
         if config.ethernet is not None:
             self.handoff = Handoff(context, self._groups, config.ethernet)
+        arp, nd = self._arp, self._nd
+        self._receive_arp = (arp if self.handoff is None else self.handoff.arp).receive_untrusted
+        self._receive_nd = (nd if self.handoff is None else self.handoff.nd).receive_untrusted
         self._explicit: Counter[IpAddress] = Counter()
         self._link = IpoibLink(self._act, observe)
         for group in (LIMITED_BROADCAST, ALL_HOSTS, ALL_NODES):
@@ -637,14 +640,11 @@ class Engine:
 
     def _frame_untrusted(self, now: float, source: FrameSource, frame: bytes) -> None:
         parcel = encap.parse_untrusted(frame)
-        if self.handoff is not None:
-            self.handoff.from_link_untrusted(now, source, parcel)
-            return
         match parcel.type:
             case EtherType.ARP:
-                self._arp.receive_untrusted(now, source, parcel.payload)
+                self._receive_arp(now, source, parcel.payload)
             case EtherType.IPV6 if self._context.config.carries_ipv6:
-                self._nd.receive_untrusted(now, source, parcel.payload)
+                self._receive_nd(now, source, parcel.payload)
             case EtherType.IPV6:
                 self._context.drop(now, source, "ipv6_refused")
             case _:

@@ -78,7 +78,7 @@ class GuestArp:
 
     # -- from the link ---------------------------------------------------------------------------
 
-    def received_untrusted(self, now: float, source: FrameSource, payload: bytes) -> None:
+    def receive_untrusted(self, now: float, source: FrameSource, payload: bytes) -> None:
         """Take a message of the link, without its encapsulation header; `BadFrame` for an invalid one."""
         message = arp.parse_untrusted(payload)
         sender = message.sender_hwaddr

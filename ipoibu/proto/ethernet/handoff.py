@@ -7,7 +7,7 @@ else comes here:
 
     `from_guest`   frames of ARP, neighbour discovery, DHCP, IGMP and MLD, to an unknown MAC or group, and
                    from an unknown address
-    `from_link`    ARP and neighbour discovery
+    `arp`, `nd`    messages of the link
     `wanted`       packets of the link for an address that no guest has, or that are DHCP replies
 """
 
@@ -42,7 +42,7 @@ from ipoibu.proto.group import Groups
 from ipoibu.proto.host_addresses import ALL_IPV4
 from ipoibu.proto.proxied import ALL_IPV6
 from ipoibu.proto.ratelimit import TokenBucket
-from ipoibu.wire import dhcp, encap, ethernet, icmp, ip, mld, ndisc
+from ipoibu.wire import dhcp, ethernet, icmp, ip, mld, ndisc
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac
 from ipoibu.wire.mgid import LIMITED_BROADCAST
@@ -72,8 +72,8 @@ class Handoff:
         self._guests = Guests(
             context, groups, config.static, ask=self._ask, announce=self._announce
         )
-        self._arp = GuestArp(context, self._macs, self._guests)
-        self._nd = GuestNd(context, self._macs, self._guests)
+        self.arp = GuestArp(context, self._macs, self._guests)
+        self.nd = GuestNd(context, self._macs, self._guests)
         self._dhcp = GuestDhcp(context)
         self._listeners = GuestListeners(context, groups, self._macs)
         self._searches: OrderedDict[IpAddress, _Search] = OrderedDict()
@@ -97,7 +97,7 @@ class Handoff:
         """The link is up, perhaps with another hardware address."""
         self._is_up = True
         self._dhcp.watch()
-        self._listeners.link_up(now, self._nd.own_address)
+        self._listeners.link_up(now, self.nd.own_address)
         self._guests.link_up(now)
 
     def rewired(self, now: float) -> None:
@@ -133,7 +133,7 @@ class Handoff:
     def _guest_untrusted(self, now: float, parsed: Frame, frame: bytes) -> None:
         match parsed.ethertype:
             case EtherType.ARP:
-                self._arp.sent_untrusted(now, parsed)
+                self.arp.sent_untrusted(now, parsed)
                 self._found(now, parsed.source)
             case EtherType.IPV4 | EtherType.IPV6:
                 self._guest_packet_untrusted(now, parsed, frame)
@@ -153,7 +153,7 @@ class Handoff:
         kind = upper.payload[0] if upper.payload else 0
         is_icmp6 = isinstance(packet, ip.Ipv6) and upper.protocol == ip.ICMPV6
         if is_icmp6 and kind in _ND_KINDS and not upper.fragment_offset_bytes:
-            self._nd.sent_untrusted(now, parsed)
+            self.nd.sent_untrusted(now, parsed)
             self._found(now, parsed.source)
             return
         if not self._may_send(now, parsed, packet):
@@ -205,23 +205,11 @@ class Handoff:
         if not is_host(target) or self._guests.mac(target) or not self._budget.take(now):
             return
         if isinstance(source, IPv4Address) and isinstance(target, IPv4Address):
-            self._arp.search(source, target)
+            self.arp.search(source, target)
         elif isinstance(source, IPv6Address) and isinstance(target, IPv6Address):
-            self._nd.search(source, target)
+            self.nd.search(source, target)
 
     # -- from the link ---------------------------------------------------------------------------
-
-    def from_link_untrusted(self, now: float, source: FrameSource, message: encap.Encap) -> None:
-        """Take ARP or neighbour discovery of the link; `BadFrame` for an invalid message."""
-        match message.type:
-            case EtherType.ARP:
-                self._arp.received_untrusted(now, source, message.payload)
-            case EtherType.IPV6 if self._context.config.carries_ipv6:
-                self._nd.received_untrusted(now, source, message.payload)
-            case EtherType.IPV6:
-                self._context.drop(now, source, "ipv6_refused")
-            case _:
-                self._context.drop(now, source, "frame_unexpected")
 
     def wanted(self, now: float, source: FrameSource | None, packet: bytes) -> None:
         """Take an IP packet of the link for an address that no guest has, or a reply of DHCP.
@@ -238,7 +226,7 @@ class Handoff:
 
     def _wanted_untrusted(self, now: float, source: FrameSource | None, packet: bytes) -> None:
         header = ip.parse_untrusted(packet)
-        sender = self._macs.own if source is None else self._nd.sender_mac(now, source)
+        sender = self._macs.own if source is None else self.nd.sender_mac(now, source)
         destination = header.destination
         reply = self._dhcp.received(packet)
         if reply is not None:
@@ -318,6 +306,11 @@ class Handoff:
         """Return what another pump has to know: destinations come back with packets of guests."""
         return [*self._guests.published(), *self._macs.published()]
 
+    @property
+    def guest_count(self) -> int:
+        """The number of addresses of guests."""
+        return len(self._guests)
+
     def guests(self, now: float) -> list[GuestInfo]:
         return list(self._guests.snapshot(now))
 
@@ -335,17 +328,17 @@ class Handoff:
 
     def _ask(self, target: IpAddress, mac: Mac) -> None:
         if isinstance(target, IPv4Address):
-            self._arp.ask(target, mac)
+            self.arp.ask(target, mac)
         else:
-            self._nd.ask(target, mac)
+            self.nd.ask(target, mac)
 
     def _announce(self, address: IpAddress, is_router: bool) -> None:
         if not self._is_up:
             return
         if isinstance(address, IPv4Address):
-            self._arp.announce(address)
+            self.arp.announce(address)
         else:
-            self._nd.announce(address, is_router)
+            self.nd.announce(address, is_router)
 
 
 def _is_dhcp_request(packet: ip.Packet, upper: ip.Upper) -> bool:

@@ -98,7 +98,7 @@ class GuestNd:
 
     # -- from the link ---------------------------------------------------------------------------
 
-    def received_untrusted(self, now: float, source: FrameSource, packet: bytes) -> None:
+    def receive_untrusted(self, now: float, source: FrameSource, packet: bytes) -> None:
         """Take a message of the link; `BadFrame` if it breaks a rule of N2."""
         relinked = ndisc.relinked_untrusted(packet)
         hwaddr = None if relinked.address is None else _hwaddr_untrusted(relinked.address)

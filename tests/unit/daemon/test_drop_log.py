@@ -63,14 +63,20 @@ def test_packets_that_are_too_long_are_a_warning_with_the_likely_cause(
         ]
     )
 
-    def stats() -> dict[str, int]:
-        for look in looks:
-            return look
-        raise Closed("ib0: the endpoint is not open")
+    class Ended:
+        mtu = 2044
+
+        def stats(self) -> dict[str, int]:
+            for look in looks:
+                return look
+            raise Closed("ib0: the endpoint is not open")
+
+        def drop_sources(self) -> dict[str, str]:
+            return SOURCES
 
     async def main() -> None:
         with ThreadPoolExecutor(1) as executor:
-            log = DropLog("ib0", stats, lambda: SOURCES, lambda: 2044, executor)
+            log = DropLog("ib0", Ended(), executor)
             log.start()
             assert log._task is not None
             async with asyncio.timeout(60):
