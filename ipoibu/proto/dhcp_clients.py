@@ -16,15 +16,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import Final
 
 from ipoibu.errors import BadFrame
 from ipoibu.limits import DHCP_REQUESTS_MAX
 from ipoibu.proto.context import EngineContext
+from ipoibu.proto.dhcp_form import (
+    ZERO_ADDRESS,
+    for_link,
+    identifier_of,
+    is_clients_request,
+    message_untrusted,
+    repacked,
+    with_own_identifier,
+)
 from ipoibu.proto.effects import WatchDhcp
-from ipoibu.wire import client_id, dhcp, ip, udp
-
-_ZERO_ADDRESS: Final = bytes(16)
+from ipoibu.wire import client_id, dhcp
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +72,9 @@ class DhcpClients:
         except BadFrame:
             self._context.count("dhcp_unread")
             return packet
-        if message.op != dhcp.Op.REQUEST or message.giaddr.packed != bytes(4):
-            return packet  # a relay agent's: the client is elsewhere
-        if message.chaddr != _ZERO_ADDRESS:
+        if not is_clients_request(message):
+            return packet
+        if message.chaddr != ZERO_ADDRESS:
             return packet  # of a client behind us, on another medium
         changed = self._changed(message)
         if changed == message:
@@ -85,17 +91,12 @@ class DhcpClients:
 
     def _changed(self, message: dhcp.Message) -> dhcp.Message:
         former = message.option(dhcp.Code.CLIENT_ID)
-        names_nobody = former is None or not any(former[1:])
-        identifier = self.client_id() if names_nobody or former is None else former
-        flags = message.flags
-        if message.ciaddr.packed == bytes(4):
-            flags |= dhcp.BROADCAST_FLAG
+        identifier = identifier_of(message, self.client_id())
         self._asked.pop(message.xid, None)
         self._asked[message.xid] = _Asked(message.htype, message.hlen, former, identifier)
         if len(self._asked) > DHCP_REQUESTS_MAX:
             self._asked.popitem(last=False)
-        changed = replace(message, htype=dhcp.HTYPE_INFINIBAND, hlen=0, flags=flags)
-        return changed.with_option(dhcp.Code.CLIENT_ID, identifier)
+        return for_link(message, identifier)
 
     def received(self, packet: bytes) -> bytes:
         """Return the packet that the local stack gets in place of a reply from the link."""
@@ -104,30 +105,12 @@ class DhcpClients:
         except BadFrame:
             return packet  # the client judges it itself
         asked = self._asked.get(message.xid)
-        if asked is None or message.op != dhcp.Op.REPLY or message.chaddr != _ZERO_ADDRESS:
+        if asked is None or message.op != dhcp.Op.REPLY or message.chaddr != ZERO_ADDRESS:
             return packet
         named = message.option(dhcp.Code.CLIENT_ID)  # RFC 6842: the server repeats it
         if named is not None and named != asked.sent_client_id:
             return packet  # to another host, which has chosen the same number
         restored = replace(message, htype=asked.htype, hlen=asked.hlen)
-        if asked.client_id is None:
-            restored = restored.without_option(dhcp.Code.CLIENT_ID)
-        elif named is not None:
-            restored = restored.with_option(dhcp.Code.CLIENT_ID, asked.client_id)
+        restored = with_own_identifier(restored, asked.client_id)
         self._context.count("dhcp_restored")
         return repacked(header, datagram, restored)
-
-
-def message_untrusted(packet: bytes) -> tuple[ip.Ipv4, udp.Datagram, dhcp.Message]:
-    """Read a DHCP message in an IPv4 packet, with its headers."""
-    header = ip.parse_untrusted(packet)
-    datagram = udp.parse_untrusted(header)
-    if datagram is None or isinstance(header, ip.Ipv6):
-        raise BadFrame("ip_version")  # the pump sends only UDP of IPv4 up
-    return header, datagram, dhcp.message_untrusted(datagram.payload)
-
-
-def repacked(header: ip.Ipv4, datagram: udp.Datagram, message: dhcp.Message) -> bytes:
-    """Return the packet with another message."""
-    datagram = replace(datagram, payload=message.pack())
-    return replace(header, payload=datagram.pack()).pack()

@@ -17,13 +17,19 @@ from ipoibu.addr import MAC_LEN, Mac
 from ipoibu.errors import BadFrame
 from ipoibu.limits import ETHERNET_DHCP_MAX
 from ipoibu.proto.context import EngineContext
-from ipoibu.proto.dhcp_clients import message_untrusted, repacked
+from ipoibu.proto.dhcp_form import (
+    ZERO_ADDRESS,
+    for_link,
+    identifier_of,
+    is_clients_request,
+    message_untrusted,
+    repacked,
+    with_own_identifier,
+)
 from ipoibu.proto.effects import WatchDhcp
 from ipoibu.wire import dhcp
 
 _HTYPE_ETHERNET: Final = 1
-_ZERO_ADDRESS: Final = bytes(16)
-_UNSPECIFIED: Final = bytes(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +62,10 @@ class GuestDhcp:
         except BadFrame:
             self._context.count("dhcp_unread")
             return packet
-        is_request = message.op == dhcp.Op.REQUEST and message.giaddr.packed == _UNSPECIFIED
-        if not is_request or (message.htype, message.hlen) != (_HTYPE_ETHERNET, MAC_LEN):
+        if not is_clients_request(message) or (message.htype, message.hlen) != (
+            _HTYPE_ETHERNET,
+            MAC_LEN,
+        ):
             return packet
         if message.chaddr[:MAC_LEN] != source.raw:
             self._context.drop(now, source, "ethernet_spoofed")
@@ -76,29 +84,24 @@ class GuestDhcp:
             header, datagram, message = message_untrusted(packet)
         except BadFrame:
             return None  # the guest judges it itself
-        if message.op != dhcp.Op.REPLY or message.chaddr != _ZERO_ADDRESS:
+        if message.op != dhcp.Op.REPLY or message.chaddr != ZERO_ADDRESS:
             return None
         named = message.option(dhcp.Code.CLIENT_ID)  # RFC 6842: the server repeats it
         sent = self._latest.get(message.xid) if named is None else named
         asked = None if sent is None else self._asked.get((message.xid, sent))
         if asked is None:
             return None
-        chaddr = asked.mac.raw + bytes(len(_ZERO_ADDRESS) - MAC_LEN)
+        chaddr = asked.mac.raw + bytes(len(ZERO_ADDRESS) - MAC_LEN)
         restored = replace(
             message, htype=_HTYPE_ETHERNET, hlen=MAC_LEN, chaddr=chaddr, flags=asked.flags
         )
-        if asked.client_id is None:
-            restored = restored.without_option(dhcp.Code.CLIENT_ID)
-        elif named is not None:
-            restored = restored.with_option(dhcp.Code.CLIENT_ID, asked.client_id)
+        restored = with_own_identifier(restored, asked.client_id)
         self._context.count("dhcp_restored")
         return asked.mac, repacked(header, datagram, restored)
 
     def _changed(self, source: Mac, message: dhcp.Message) -> dhcp.Message:
         former = message.option(dhcp.Code.CLIENT_ID)
-        names_nobody = former is None or not any(former[1:])
-        own = bytes((_HTYPE_ETHERNET,)) + source.raw
-        identifier = own if names_nobody or former is None else former
+        identifier = identifier_of(message, bytes((_HTYPE_ETHERNET,)) + source.raw)
         key = message.xid, identifier
         self._asked.pop(key, None)
         self._asked[key] = _Asked(source, message.flags, former, identifier)
@@ -107,10 +110,4 @@ class GuestDhcp:
             (xid, oldest), _ = self._asked.popitem(last=False)
             if self._latest.get(xid) == oldest:
                 del self._latest[xid]
-        flags = message.flags
-        if message.ciaddr.packed == _UNSPECIFIED:
-            flags |= dhcp.BROADCAST_FLAG  # RFC 4390 §2.1
-        changed = replace(
-            message, htype=dhcp.HTYPE_INFINIBAND, hlen=0, chaddr=_ZERO_ADDRESS, flags=flags
-        )
-        return changed.with_option(dhcp.Code.CLIENT_ID, identifier)
+        return for_link(message, identifier)
