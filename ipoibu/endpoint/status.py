@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The status of an interface as plain values with stable keys, for `Endpoint` and the command line.
 
-Every function runs on the interface's thread; `Endpoint`'s methods document the values.
+Every function but `guests` runs on the interface's thread; `Endpoint`'s methods document the values.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.endpoint.allmulticast import ip_group
 from ipoibu.endpoint.interface import Interface
 from ipoibu.ib import ETHERNET, IWARP, PartitionParams
+from ipoibu.proto.ethernet.guests import GuestInfo
+from ipoibu.proto.ethernet.macs import NeighbourInfo
 from ipoibu.wire import mgid
 
 
@@ -128,9 +130,14 @@ def neighbours(interface: Interface, ips: Iterable[IpAddress]) -> list[dict[str,
     ]
 
 
-def guests(interface: Interface) -> list[dict[str, Any]]:
+def handed_off(interface: Interface) -> tuple[list[GuestInfo], list[NeighbourInfo]]:
     """The guests behind a TAP, and the MACs that stand for hosts of the link."""
     engine, now = interface.engine, interface.loop.time()
+    return engine.guests(now), engine.macs(now)
+
+
+def guests(known: Iterable[GuestInfo], hosts: Iterable[NeighbourInfo]) -> list[dict[str, Any]]:
+    """What `handed_off` returned, as plain values; any thread may call it."""
     return [
         {
             "kind": "guest",
@@ -140,7 +147,7 @@ def guests(interface: Interface) -> list[dict[str, Any]]:
             "state": guest.state.value,
             "age_s": round(guest.heard_s, 3),
         }
-        for guest in engine.guests(now)
+        for guest in known
     ] + [
         {
             "kind": "host",
@@ -150,7 +157,7 @@ def guests(interface: Interface) -> list[dict[str, Any]]:
             "state": "used" if host.is_used else "heard",
             "age_s": round(host.heard_s, 3),
         }
-        for host in engine.macs(now)
+        for host in hosts
     ]
 
 

@@ -131,7 +131,7 @@ class Views(Life):
         The state of a guest's address is that of docs/state-machines.md; a host is "used" once a guest has
         sent to its MAC, else "heard".
         """
-        return self._call(status.guests, self._opened())
+        return status.guests(*self._call(status.handed_off, self._opened()))
 
     def stats(self) -> dict[str, int]:
         """Return the counters by name: the pump's without a prefix, the fabric's under `fabric.`, the
