@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -69,6 +70,15 @@ def test_the_kernels_state_is_followed_in_the_other_namespace(
         assert _inside(pod, "ip", "addr", "add", f"10.78.0.{number}/24", "dev", "ib0").stdout == ""
     assert _inside(pods[1], "ip", "addr", "add", "10.99.0.1/32", "dev", "ib0").stdout == ""
     assert _inside(pods[0], "ip", "route", "add", "10.99.0.0/16", "via", "10.78.0.2").stdout == ""
+    others = (f"10.99.0.{number}" for number in itertools.count(2))
+
+    def leaves_by_the_gateway() -> bool:
+        """A packet that leaves before the route is followed would ask for its destination on the link."""
+        other = next(others)
+        _inside(pods[0], "ping", "-c1", "-W1", other)
+        return f"{other} " not in _ipoibu(pods[0], "neigh")
+
+    until(leaves_by_the_gateway, 10)
     until(lambda: _inside(pods[0], "ping", "-c1", "-W1", "10.99.0.1").returncode == 0)
     assert "10.99.0.1 " not in _ipoibu(pods[0], "neigh")
 
