@@ -175,6 +175,7 @@ ETHERNET_SEARCHES_PER_S: Final = 64.0  # for hosts of the link by an unknown MAC
 ETHERNET_SEARCHES_BURST: Final = 64.0
 ETHERNET_DHCP_MAX: Final = 1024  # requests of guests whose replies we know
 ETHERNET_MEMBERSHIPS_MAX: Final = 8192  # pairs of guest and group
+ETHERNET_REFUSALS_MAX: Final = 256  # pairs of a guest and an address that it may not use
 ETHERNET_QUERY_S: Final = 125.0  # between two general queries to guests; RFC 3376 §8.2
 ETHERNET_QUERY_RESPONSE_S: Final = 10.0  # RFC 3376 §8.3
 ETHERNET_LAST_MEMBER_S: Final = (

@@ -27,7 +27,11 @@ void ipu_handoff_free(struct ipu_pump *pump)
     free(pump->guests);
 }
 
-enum { RARP = 0x8035 }; /* a hypervisor's notice of a guest that migrated */
+enum {
+    RARP = 0x8035,        /* a hypervisor's notice of a guest that migrated */
+    VLAN = 0x8100,        /* IEEE 802.1Q, */
+    SERVICE_VLAN = 0x88a8 /* and the outer of two tags */
+};
 
 static const uint8_t *ethernet_of(const struct ipu_outbound *packet)
 {
@@ -108,6 +112,17 @@ static bool goes_nowhere(const struct ipu_outbound *packet)
     return is_group_mac(receiver) && !is_broadcast(receiver) && !packet->flow.group;
 }
 
+/* Counts a packet from the address of a guest by another one, and reports it to the engine. */
+static void drop_spoofed(struct ipu_pump *pump, const struct ipu_mac_entry *guest,
+                         const uint8_t *sender)
+{
+    struct ipu_event event = {
+        .type = IPU_EVENT_SPOOFED, .len = IPU_MAC_LEN, .next_hop = guest->key.address};
+    IPU_COUNT(pump, tx_spoofed);
+    if (ipu_event_spend(&pump->spoofed_budget))
+        (void)ipu_event_emit(pump, &event, sender); /* for people: a full ring loses it */
+}
+
 bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
     const uint8_t *ethernet = ethernet_of(packet);
@@ -117,7 +132,9 @@ bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
     if (type == IPU_TYPE_ARP || type == RARP)
         return ipu_transmit_pass(pump, packet);
     if (!is_v4 && type != IPU_TYPE_IPV6) {
-        IPU_COUNT(pump, tx_not_ip);
+        bool tagged = type == VLAN || type == SERVICE_VLAN;
+        IPU_ADD(pump, tx_vlan, tagged);
+        IPU_ADD(pump, tx_not_ip, !tagged);
         return false;
     }
     if (packet->segment == NULL)
@@ -135,7 +152,7 @@ bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
         return false;
     }
     if (guest->firm && memcmp(guest->mac, ethernet + IPU_MAC_LEN, IPU_MAC_LEN) != 0) {
-        IPU_COUNT(pump, tx_spoofed);
+        drop_spoofed(pump, guest, ethernet + IPU_MAC_LEN);
         return false;
     }
     return ipu_transmit_forward(pump, packet);

@@ -161,6 +161,7 @@ struct ipu_pump {
 
     struct ipu_budget unreachable_budget, too_big_budget, dhcp_budget, dropped_budget;
     struct ipu_budget unknown_budget; /* packets of the link to unknown guests */
+    struct ipu_budget spoofed_budget; /* packets of guests from addresses of others */
 
     uint64_t receiving_id; /* the connection whose message we handle; 0: a datagram */
 

@@ -187,6 +187,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_EVENT_DROPPED
         IPU_EVENT_CONNECTION_DROPPED
         IPU_EVENT_LINK_PACKET
+        IPU_EVENT_SPOOFED
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
@@ -267,6 +268,7 @@ EVENT_DHCP_REPLY = IPU_EVENT_DHCP_REPLY
 EVENT_DROPPED = IPU_EVENT_DROPPED
 EVENT_CONNECTION_DROPPED = IPU_EVENT_CONNECTION_DROPPED
 EVENT_LINK_PACKET = IPU_EVENT_LINK_PACKET
+EVENT_SPOOFED = IPU_EVENT_SPOOFED
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
@@ -291,7 +293,7 @@ cdef class Event:
 
     cdef readonly int type
     cdef readonly bytes data
-    # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK, NEIGH_REFUSED
+    # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK, NEIGH_REFUSED, SPOOFED
     cdef readonly bytes next_hop
     cdef readonly int mtu  # TOO_BIG: largest packet of the next hop, bytes
     cdef readonly int src_qpn  # FRAME, CONTROL_LIMITED, DROPPED
@@ -317,7 +319,7 @@ cdef void decode(Event event, const ipu_event *record):
     """Set the fields of the record's type."""
     event.type = record.type
     if event.type in (IPU_EVENT_MISS, IPU_EVENT_USED, IPU_EVENT_UNREACHABLE, IPU_EVENT_WANTED,
-                      IPU_EVENT_ROUTE_ASK):
+                      IPU_EVENT_ROUTE_ASK, IPU_EVENT_SPOOFED):
         event.next_hop = raw_address(&record.next_hop)
     elif event.type == IPU_EVENT_NEIGH_REFUSED:
         event.next_hop = raw_address(&record.neigh_refused.next_hop)

@@ -224,7 +224,9 @@ static void each_frame_of_a_guest_has_its_end(void)
     sends(all, guest, IPU_TYPE_ARP, "10.0.0.7", "10.0.0.9", "tx_missed");
     sends(all, guest, 0x8035, "10.0.0.7", "10.0.0.9", "tx_missed");
     sends(host, rival, IPU_TYPE_IPV4, "10.0.0.7", "10.0.0.9", "tx_spoofed");
-    sends(host, guest, 0x8100, "10.0.0.7", "10.0.0.9", "tx_not_ip");
+    sends(host, guest, 0x8100, "10.0.0.7", "10.0.0.9", "tx_vlan");
+    sends(host, guest, 0x88a8, "10.0.0.7", "10.0.0.9", "tx_vlan");
+    sends(host, guest, 0x88cc, "10.0.0.7", "10.0.0.9", "tx_not_ip");
     sends(host, guest, IPU_TYPE_IPV6, "10.0.0.7", "10.0.0.9", "tx_malformed");
     set_guest("10.0.0.7", false);
     ipu_pump_step(pump, 64);

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "doctor",
-        help="check this machine, or a device",
-        description="Check that this machine has what ipoibu needs; exit code 1 if not.",
+        help="check this machine, a device, and guests behind a TAP",
+        description="Check that this machine has what ipoibu needs, and explain running interfaces with guests"
+        " behind a TAP; exit code 1 if something is missing.",
     )
     parser.add_argument(
         "--device", metavar="DEV[/PORT]", help="also check this device, such as soft:eth0"
@@ -58,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if options.partitions is not None:
         findings.append(link_partition(options.partitions, pkey))
     findings += _peers(options)
+    findings += _taps()
     if options.json:
         print(json.dumps([finding.as_dict() for finding in findings], indent=2))
     else:
@@ -83,6 +85,32 @@ def _peers(options: argparse.Namespace) -> Iterator[Finding]:
     netdev = parse_soft(device).netdev if device.startswith(PREFIX) else None
     for text in options.peer:
         yield from peer(text, key, netdev)
+
+
+def _taps() -> Iterator[Finding]:
+    """Explain the running interfaces with guests behind a TAP, as far as this user may ask them."""
+    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.runtime import names
+    from ipoibu.host.checkup_guests import tap
+    from ipoibu.host.netlink import Netlink
+
+    running: list[str] = []
+    with suppress(IpoibuError, OSError):
+        running = names()
+    for name in running:
+        with suppress(IpoibuError, OSError), Client(name) as client, Netlink() as netlink:
+            if client.request("show")["ethernet"] is None:
+                continue
+            link = netlink.link(name)
+            master = link.master if link is not None else None
+            yield from tap(
+                name,
+                client.request("guests"),
+                client.request("stats"),
+                link=link,
+                bridge=netlink.link(master) if master is not None else None,
+                own_addresses=netlink.addresses(link.index) if link is not None else (),
+            )
 
 
 def _own_port(finding: Finding, device: str | None) -> Finding:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu guests`: who is behind a TAP, and the MACs that stand for the hosts of the link."""
+"""`ipoibu guests`: who is behind a TAP, the MACs that stand for the hosts of the link, and who was refused."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ipoibu.cli.view import Answers, add_view, columns
@@ -27,8 +28,13 @@ def text(answers: Answers) -> str:
             entry["ip"] or entry["hwaddr"],
             f"dev {entry['dev']}",
             f"lladdr {entry['mac']}",
-            f"{entry['state'].upper()} age {entry['age_s']:.1f}s",
+            f"{entry['state'].upper()} age {entry['age_s']:.1f}s{_refusal(entry)}",
         ]
         for entry in data(answers)
     ]
     return columns(rows)
+
+
+def _refusal(entry: Mapping[str, Any]) -> str:
+    holder = f" holder {entry['holder']}" if entry["holder"] else ""
+    return f" count {entry['count']}{holder}" if entry["count"] else ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ipoibu.daemon.client import Client
 
 LOOK_S: Final = 1.0  # the longest delay until we notice a new interface
-TOPICS: Final = ("link", "addr", "lease", "neigh", "mcast", "conn", "path", "sa", "drop")
+TOPICS: Final = ("link", "addr", "lease", "neigh", "mcast", "conn", "path", "sa", "drop", "guest")
 
 Event = dict[str, Any]
 

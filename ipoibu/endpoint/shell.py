@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from ipoibu import _core
-from ipoibu.addr import Gid, IpAddress, Qpn
+from ipoibu.addr import Gid, IpAddress, Mac, Qpn
 from ipoibu.endpoint.datapath import DataPath, Pump
 from ipoibu.endpoint.heartbeat import Heartbeat
 from ipoibu.endpoint.ping import Pinger
@@ -195,6 +195,8 @@ class Shell:
         elif kind == _core.EVENT_LINK_PACKET:
             source = _source(event) if event.sgid is not None else None
             self.perform(engine.link_packet(now, source, event.data))
+        elif kind == _core.EVENT_SPOOFED:
+            self.perform(engine.spoofed(now, address_of(event.next_hop), Mac(event.data)))
         elif kind == _core.EVENT_MISS:
             self.perform(engine.miss(now, address_of(event.next_hop), event.data))
         elif kind == _core.EVENT_ROUTE_ASK:

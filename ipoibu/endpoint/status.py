@@ -18,6 +18,7 @@ from ipoibu.endpoint.interface import Interface
 from ipoibu.ib import ETHERNET, IWARP, PartitionParams
 from ipoibu.proto.ethernet.guests import GuestInfo
 from ipoibu.proto.ethernet.macs import NeighbourInfo
+from ipoibu.proto.ethernet.refusals import RefusalInfo
 from ipoibu.wire import mgid
 
 
@@ -130,13 +131,17 @@ def neighbours(interface: Interface, ips: Iterable[IpAddress]) -> list[dict[str,
     ]
 
 
-def handed_off(interface: Interface) -> tuple[list[GuestInfo], list[NeighbourInfo]]:
-    """The guests behind a TAP, and the MACs that stand for hosts of the link."""
+def handed_off(
+    interface: Interface,
+) -> tuple[list[GuestInfo], list[NeighbourInfo], list[RefusalInfo]]:
+    """The guests behind a TAP, the MACs that stand for hosts of the link, and who was refused."""
     engine, now = interface.engine, interface.loop.time()
-    return engine.guests(now), engine.macs(now)
+    return engine.guests(now), engine.macs(now), engine.refusals(now)
 
 
-def guests(known: Iterable[GuestInfo], hosts: Iterable[NeighbourInfo]) -> list[dict[str, Any]]:
+def guests(
+    known: Iterable[GuestInfo], hosts: Iterable[NeighbourInfo], refused: Iterable[RefusalInfo]
+) -> list[dict[str, Any]]:
     """What `handed_off` returned, as plain values; any thread may call it."""
     return [
         {
@@ -146,6 +151,8 @@ def guests(known: Iterable[GuestInfo], hosts: Iterable[NeighbourInfo]) -> list[d
             "hwaddr": None,
             "state": guest.state.value,
             "age_s": round(guest.heard_s, 3),
+            "count": None,
+            "holder": None,
         }
         for guest in known
     ] + [
@@ -156,8 +163,22 @@ def guests(known: Iterable[GuestInfo], hosts: Iterable[NeighbourInfo]) -> list[d
             "hwaddr": str(host.hwaddr),
             "state": "used" if host.is_used else "heard",
             "age_s": round(host.heard_s, 3),
+            "count": None,
+            "holder": None,
         }
         for host in hosts
+    ] + [
+        {
+            "kind": "refused",
+            "ip": str(it.ip),
+            "mac": str(it.mac),
+            "hwaddr": None,
+            "state": it.reason.value,
+            "age_s": round(it.age_s, 3),
+            "count": it.count,
+            "holder": None if it.holder is None else str(it.holder),
+        }
+        for it in refused
     ]
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface
+from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface, Mac
 from ipoibu.errors import BadFrame, UsageError
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import IPV6_MIN_MTU
@@ -48,6 +48,7 @@ from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.guests import GuestInfo
 from ipoibu.proto.ethernet.handoff import Handoff
 from ipoibu.proto.ethernet.macs import NeighbourInfo
+from ipoibu.proto.ethernet.refusals import RefusalInfo
 from ipoibu.proto.group import GroupInfo, Groups
 from ipoibu.proto.host_addresses import ArpPolicy, Delivery, HostAddresses
 from ipoibu.proto.icmp import IcmpErrors
@@ -276,6 +277,13 @@ class Engine:
         """With Ethernet hand-off: take other bindings of the administrator."""
         if self.handoff is not None:
             self.handoff.bind(now, config)
+        return self._context.take(now)
+
+    def spoofed(self, now: float, address: IpAddress, mac: Mac) -> list[Effect]:
+        """With Ethernet hand-off: the pump dropped a packet of the guest `mac` from another guest's
+        address, and has counted it."""
+        if self.handoff is not None:
+            self.handoff.spoofed(now, address, mac)
         return self._context.take(now)
 
     def neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> list[Effect]:
@@ -540,6 +548,10 @@ class Engine:
     def macs(self, now: float) -> list[NeighbourInfo]:
         """Return the MACs that stand for hosts of the link towards guests."""
         return [] if self.handoff is None else self.handoff.neighbours(now)
+
+    def refusals(self, now: float) -> list[RefusalInfo]:
+        """Return which guests used addresses that they may not."""
+        return [] if self.handoff is None else self.handoff.refused(now)
 
     def handed_off(self) -> list[SetGuest | SetNeighbour]:
         """Return what another pump has to know of guests and MACs."""

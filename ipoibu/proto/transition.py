@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ipoibu.addr import Gid, HwAddr, IpAddress
+from ipoibu.addr import Gid, HwAddr, IpAddress, Mac
 
 
 class Topic(enum.Enum):
@@ -22,6 +22,16 @@ class Topic(enum.Enum):
     PATH = "path"
     SA = "sa"
     DROP = "drop"
+    GUEST = "guest"
+
+
+class GuestChange(enum.StrEnum):
+    """What has become of an address behind a TAP."""
+
+    LEARNED = "learned"  # a guest has it
+    MOVED = "moved"  # another guest has it
+    GONE = "gone"  # no guest has it any more
+    REFUSED = "refused"  # a guest used it that may not
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,9 @@ class Transition:
 
     `hwaddr` is the hardware address of a neighbour, `former` the address before; `detail` the kind of
     a group's membership, or the role in a connection; `reason` why a connection ended, in words. Of the
-    topic DROP, `subject` is the peer, and `after` the counter of the message that we dropped.
+    topic DROP, `subject` is the peer, and `after` the counter of the message that we dropped. Of the topic
+    GUEST, `subject` is an address, and `hwaddr` and `former` are MACs of guests; `detail` says what has
+    become of the address (`GuestChange`).
     """
 
     topic: Topic
@@ -38,9 +50,9 @@ class Transition:
     before: str
     after: str
     cause: str
-    hwaddr: HwAddr | None = None
+    hwaddr: HwAddr | Mac | None = None
     detail: str = ""
-    former: HwAddr | None = None
+    former: HwAddr | Mac | None = None
     reason: str = ""
 
 

@@ -30,6 +30,7 @@ from ipoibu.proto.effects import (
 from ipoibu.proto.engine import Engine, FrameSource
 from ipoibu.proto.ethernet.config import EthernetConfig, StaticBindings
 from ipoibu.proto.sa_path import SaPath
+from ipoibu.proto.transition import Transition
 from ipoibu.wire import arp, encap, ethernet, ethernet_arp, ndisc
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac
@@ -69,7 +70,8 @@ class Lan:
             has_sa=has_sa,
         )
         self._has_sa = has_sa
-        self.engine = Engine(config, random.Random(1))
+        self.observed: list[Transition] = []
+        self.engine = Engine(config, random.Random(1), self.observed.append)
         self.now = 0.0
         self.counts: Counter[str] = Counter()
         self.frames: list[Frame] = []  # to guests

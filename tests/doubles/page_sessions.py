@@ -81,6 +81,7 @@ ELSEWHERE: Final = {
     "docs/partitions.md: ipoibu up": ("tests/netns/test_children.py", "partitions.conf"),
     "docs/ethernet.md: ipoibu up": ("tests/netns/test_ethernet.py", "set ib0 master br0"),
     "docs/ethernet.md: ipoibu guests": ("tests/netns/test_ethernet.py", 'ask("guests")'),
+    "docs/ethernet.md: # ipoibu doctor": ("tests/netns/test_ethernet.py", 'cli(host, "doctor"'),
     "docs/ethernet.md: ipoibu child": ("tests/lab/test_ethernet.py", "ipoibu child add ib0 0x8001"),
     "docs/rails.md: ipoibu up": ("tests/netns/test_rails.py", '"--device", "soft:eth1"'),
     "docs/rails.md: $ ipoibu show": ("tests/netns/test_rails.py", "    rail soft:eth1 port 1"),

@@ -7,10 +7,12 @@ import json
 import os
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +21,7 @@ from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import Namespace
 from ipoibu.wire.ip import Ipv4
 from tests.netns.behind import inside, reaches
-from tests.netns.conftest import Until
+from tests.netns.conftest import Cli, Until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
 
@@ -163,7 +165,7 @@ def inside_python(place: Namespace, program: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_address_that_is_bound_belongs_to_its_guest_alone(until: Until) -> None:
+def test_an_address_that_is_bound_belongs_to_its_guest_alone(until: Until, cli: Cli) -> None:
     """The second guest has the address of the first, which the administrator has bound."""
     with Lab(start=False) as lab, ExitStack() as stack:
         host, far = lab.hosts
@@ -182,8 +184,82 @@ def test_an_address_that_is_bound_belongs_to_its_guest_alone(until: Until) -> No
         assert thief.run(asked.split()).returncode != 0
         assert not reaches(far, GUESTS[0][0])
         assert host.ask("stats")["engine.ethernet_spoofed"] > 0
-        listed = {it["ip"]: (it["mac"], it["state"]) for it in host.ask("guests")}
-        assert listed[GUESTS[0][0]] == (MACS[0], "static")
+        listed = {it["ip"]: it for it in host.ask("guests") if it["kind"] == "guest"}
+        bound = listed[GUESTS[0][0]]
+        assert (bound["mac"], bound["state"]) == (MACS[0], "static")
+        refused = [it for it in host.ask("guests") if it["kind"] == "refused"]
+        assert (MACS[1], GUESTS[0][0], "bound", MACS[0]) in {
+            (it["mac"], it["ip"], it["state"], it["holder"]) for it in refused
+        }
+        findings = doctor(host, cli)
+        assert MACS[1] in findings["guests"]["detail"]
+        assert findings["guest_bridge"]["status"] == "ok"
+        assert f"--guest binds it to {MACS[0]}" in findings["guest_refused"]["detail"]
+        assert findings["guest_spoofed"]["status"] == "warn"
+
+
+def doctor(host: Host, cli: Cli) -> dict[str, dict[str, str]]:
+    """The doctor's findings on a host, by check."""
+    return {it["check"]: it for it in json.loads(cli(host, "doctor", "-j").stdout)}
+
+
+def test_the_doctor_says_what_keeps_guests_away(until: Until, cli: Cli) -> None:
+    with Lab(start=False) as lab:
+        host = lab.hosts[0]
+        host.addresses = []
+        host.options.append("--ethernet")
+        host.start()
+        findings = doctor(host, cli)
+        assert findings["guests"]["status"] == "info"
+        assert findings["guest_bridge"]["remedy"] == "ip link set ib0 master BRIDGE"
+        for command in ("add br0 type bridge", "set ib0 master br0", "set br0 mtu 9000 up"):
+            assert host.run(["ip", "link", *command.split()]).returncode == 0
+        findings = doctor(host, cli)
+        assert findings["guest_bridge"]["status"] == "ok"
+        assert findings["guest_mtu"]["status"] == "warn"
+
+
+def test_events_of_guests_are_printed_as_they_happen(
+    bridged: Bridged, until: Until, tmp_path: Path
+) -> None:
+    out = tmp_path / "events"
+    address = "10.77.0.77"
+    with out.open("w") as file:
+        monitor = bridged.host.popen(
+            [sys.executable, "-m", "ipoibu.cli", "monitor", "ib0", "-j", "--topic", "guest"],
+            stdout=file,
+        )
+        try:
+            first, second = bridged.guests
+            far = str(bridged.far.ipv4.ip)
+            until(lambda: reaches(first, far), 20)
+            inside(first, f"ip address add {address}/24 dev eth0")
+            until(lambda: _hears(first, address, far, out, "learned"), 20)
+            inside(first, f"ip address del {address}/24 dev eth0")
+            inside(
+                second,
+                "sysctl -qw net.ipv4.conf.eth0.arp_notify=1",
+                f"ip address add {address}/24 dev eth0",
+                f"ip link set eth0 address {MACS[1]}",  # the kernel announces its addresses then
+            )
+            until(lambda: _event(out, address, "moved"), 20)
+            inside(second, f"ip address del {address}/24 dev eth0")
+        finally:
+            monitor.terminate()
+            monitor.wait(10)
+    moved = _event(out, address, "moved")
+    assert moved is not None
+    assert (moved["hwaddr"], moved["former"]) == (MACS[1], MACS[0])
+
+
+def _hears(place: Namespace, address: str, far: str, out: Path, detail: str) -> bool:
+    place.run(["ping", "-c1", "-W1", "-I", address, far])
+    return _event(out, address, detail) is not None
+
+
+def _event(out: Path, address: str, detail: str) -> dict[str, str] | None:
+    events = [json.loads(line) for line in out.read_text().splitlines() if line.endswith("}")]
+    return next((it for it in events if (it["subject"], it["detail"]) == (address, detail)), None)
 
 
 def test_a_killed_daemon_comes_back_and_guests_go_on(bridged: Bridged, until: Until) -> None:

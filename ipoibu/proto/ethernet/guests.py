@@ -35,13 +35,16 @@ from ipoibu.proto.context import EngineContext, is_host
 from ipoibu.proto.effects import DropGuest, Log, SetGuest
 from ipoibu.proto.ethernet.binding import MACHINE, Action, Input, State
 from ipoibu.proto.ethernet.config import StaticBindings
+from ipoibu.proto.ethernet.refusals import Reason, RefusalInfo, Refusals
 from ipoibu.proto.group import Groups
 from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.table import Machine
+from ipoibu.proto.transition import GuestChange, Topic, step
 from ipoibu.wire.mgid import solicited_node
 
 _LOOSE: Final = (State.TENTATIVE, State.SEEN)
 _FIRM: Final = (State.CLAIMED, State.CHECKING)
+_HELD: Final = (State.SEEN, State.CLAIMED, State.CHECKING, State.STATIC)  # packets go to a guest
 _WAIT_S: Final = {
     State.SEEN: ETHERNET_CHECK_S,
     State.CLAIMED: ETHERNET_CHECK_S,
@@ -100,6 +103,7 @@ class Guests:
         self._firm: OrderedDict[IpAddress, None] = OrderedDict()
         self._of_mac: dict[Mac, OrderedDict[IpAddress, None]] = {}
         self._static: StaticBindings = {}
+        self._refusals = Refusals(context.observe)
         self._asks = TokenBucket(ETHERNET_ASKS_PER_S, ETHERNET_ASKS_BURST)
         self._to_announce: OrderedDict[IpAddress, None] = OrderedDict()
         self.bind(0.0, static)
@@ -147,7 +151,7 @@ class Guests:
 
     def probed(self, now: float, ip: IpAddress, mac: Mac) -> bool:
         """A guest probes for `ip`; return whether it may."""
-        if not self._may_use(mac, ip):
+        if not self._may_use(now, mac, ip):
             return False
         binding = self._bindings.get(ip)
         if binding is None:
@@ -158,7 +162,7 @@ class Guests:
 
     def seen(self, now: float, ip: IpAddress, mac: Mac) -> bool:
         """A packet of `mac` comes from `ip`; return whether it may pass."""
-        if not self._may_use(mac, ip):
+        if not self._may_use(now, mac, ip):
             return False
         binding = self._bindings.get(ip)
         if binding is None:
@@ -166,6 +170,8 @@ class Guests:
         if binding is None:
             return True
         if binding.mac != mac:
+            if binding.state not in _LOOSE:
+                self._refusals.note(now, ip, mac, Reason.HELD, binding.mac)
             return binding.state in _LOOSE
         self._feed(now, ip, binding, Input.SOURCE)
         return True
@@ -183,7 +189,7 @@ class Guests:
 
         `is_router` is the Router flag of the guest's advertisement (RFC 4861 §4.4), if it is one.
         """
-        if not is_host(ip) or not self._may_use(mac, ip):
+        if not is_host(ip) or not self._may_use(now, mac, ip):
             return False
         binding = self._bindings.get(ip)
         if binding is None:
@@ -193,6 +199,7 @@ class Guests:
         if binding.mac != mac:
             self._feed(now, ip, binding, Input.MOVED if announces else Input.RIVAL, mac)
             if binding.mac != mac:
+                self._refusals.note(now, ip, mac, Reason.HELD, binding.mac)
                 return False
             binding.is_router = is_router
             return True
@@ -202,6 +209,14 @@ class Guests:
         if binding.is_to_announce and is_router is not None:
             self._announce_or_ask(now, ip, binding)
         return True
+
+    def spoofed(self, now: float, ip: IpAddress, mac: Mac) -> None:
+        """The pump dropped a packet of `mac` from `ip`, which another guest has."""
+        self._context.note_drop(now, mac, "tx_spoofed")
+        binding = self._bindings.get(ip)
+        if binding is not None and binding.mac != mac:
+            reason = Reason.BOUND if binding.state is State.STATIC else Reason.HELD
+            self._refusals.note(now, ip, mac, reason, binding.mac)
 
     def arrived(self, now: float, mac: Mac) -> None:
         """A guest came to this host with its addresses, as a hypervisor says after a migration."""
@@ -237,6 +252,10 @@ class Guests:
         for ip, it in self._bindings.items():
             yield GuestInfo(ip, it.mac, it.state, now - it.heard)
 
+    def refused(self, now: float) -> Iterator[RefusalInfo]:
+        """Who used an address that it may not."""
+        return self._refusals.snapshot(now)
+
     def published(self) -> list[SetGuest]:
         """Return what the pump knows."""
         known = [(ip, it) for ip, it in self._bindings.items() if it.state is not State.TENTATIVE]
@@ -244,13 +263,19 @@ class Guests:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _may_use(self, mac: Mac, ip: IpAddress) -> bool:
+    def _may_use(self, now: float, mac: Mac, ip: IpAddress) -> bool:
+        """Return whether the administrator's bindings admit it."""
         binding = self._bindings.get(ip)
         if binding is not None and binding.state is State.STATIC:
+            if binding.mac != mac:
+                self._refusals.note(now, ip, mac, Reason.BOUND, binding.mac)
             return binding.mac == mac
         own = self._static.get(mac, frozenset())
         is_bound = any(it.version == ip.version and not it.is_link_local for it in own)
-        return not is_bound or ip.is_link_local
+        if is_bound and not ip.is_link_local:
+            self._refusals.note(now, ip, mac, Reason.OTHERS, None)
+            return False
+        return True
 
     def _make(self, now: float, ip: IpAddress, mac: Mac, *, is_claim: bool) -> _Binding | None:
         """Return a new binding; None if there is no room. Only a claim takes the place of another one."""
@@ -286,7 +311,8 @@ class Guests:
     def _feed(
         self, now: float, ip: IpAddress, binding: _Binding, fed: Input, rival: Mac | None = None
     ) -> None:
-        _, actions = self._machine.feed(binding, ip, fed)
+        holder = binding.mac
+        before, actions = self._machine.feed(binding, ip, fed)
         if fed in (Input.SOURCE, Input.CLAIM, Input.PROBED, Input.MOVED):
             binding.heard = now
         for action in actions:
@@ -309,6 +335,27 @@ class Guests:
                 case Action.FORGET:
                     self._forget(now, ip, binding)
         self._file(ip, binding)
+        self._report(ip, binding, before, holder, fed)
+
+    def _report(
+        self, ip: IpAddress, binding: _Binding, before: State, holder: Mac, fed: Input
+    ) -> None:
+        """Tell the observer how the address has changed."""
+        after, has_moved = binding.state, binding.mac != holder
+        if after is before and not has_moved:
+            return
+        was_held, is_held = before in _HELD, after in _HELD
+        change = ""
+        if was_held != is_held:
+            change = GuestChange.LEARNED if is_held else GuestChange.GONE
+        elif has_moved:
+            change = GuestChange.MOVED
+        former = holder if change == GuestChange.MOVED else None
+        self._context.observe(
+            step(
+                Topic.GUEST, ip, before, after, fed, hwaddr=binding.mac, detail=change, former=former
+            )
+        )
 
     def _take(self, ip: IpAddress, binding: _Binding, rival: Mac | None) -> None:
         if rival is None:

@@ -38,6 +38,7 @@ from ipoibu.proto.ethernet.guests import GuestInfo, Guests
 from ipoibu.proto.ethernet.listeners import GuestListeners
 from ipoibu.proto.ethernet.macs import Macs, NeighbourInfo, mac_of_next_hop
 from ipoibu.proto.ethernet.nd import GuestNd
+from ipoibu.proto.ethernet.refusals import RefusalInfo
 from ipoibu.proto.group import Groups
 from ipoibu.proto.host_addresses import ALL_IPV4
 from ipoibu.proto.proxied import ALL_IPV6
@@ -294,6 +295,10 @@ class Handoff:
         if error is not None and parsed.source.is_host:
             self._deliver(parsed.source, self._macs.own, error)
 
+    def spoofed(self, now: float, address: IpAddress, mac: Mac) -> None:
+        """The pump dropped a packet of `mac` from the address of another guest."""
+        self._guests.spoofed(now, address, mac)
+
     def neigh_refused(self, next_hop: IpAddress, error: int) -> None:
         """The pump did not take a destination, for the reason `error` (errno)."""
         mac = mac_of_next_hop(next_hop)
@@ -316,6 +321,9 @@ class Handoff:
 
     def neighbours(self, now: float) -> list[NeighbourInfo]:
         return list(self._macs.snapshot(now))
+
+    def refused(self, now: float) -> list[RefusalInfo]:
+        return list(self._guests.refused(now))
 
     def groups(self) -> Mapping[IpAddress, int]:
         """The groups that guests receive, with the number of guests."""

@@ -130,12 +130,17 @@ def test_guests_and_hosts_are_one_line_each() -> None:
         "hwaddr": None,
         "state": "claimed",
         "age_s": 3.21,
+        "count": None,
+        "holder": None,
     }
     host = guest | {"kind": "host", "ip": None, "hwaddr": HWADDR, "state": "used"}
-    lines = guests.text([("tap0", [guest, host])]).splitlines()
+    refused = guest | {"kind": "refused", "state": "held", "count": 2, "holder": "52:54:00:00:00:01"}
+    lines = guests.text([("tap0", [guest, host, refused])]).splitlines()
     assert [" ".join(line.split()) for line in lines] == [
         "guest 10.0.0.7 dev tap0 lladdr 52:54:00:12:34:56 CLAIMED age 3.2s",
         f"host {HWADDR} dev tap0 lladdr 52:54:00:12:34:56 USED age 3.2s",
+        "refused 10.0.0.7 dev tap0 lladdr 52:54:00:12:34:56 HELD age 3.2s count 2"
+        " holder 52:54:00:00:00:01",
     ]
     assert guests.data([("tap0", [guest])]) == [{"dev": "tap0", **guest}]
     shown = SHOW | {"addresses": [], "ethernet": {"mac": "02:00:00:00:00:01", "guests": 2}}

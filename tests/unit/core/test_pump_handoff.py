@@ -208,9 +208,9 @@ def test_the_engines_frames_go_by_their_mac_and_to_the_guests(world: tuple[Host,
 @pytest.mark.parametrize(
     ("dropped", "counter"),
     [
-        (frame(udp(), source=RIVAL), "tx_spoofed"),
         (frame(udp(), type=0x88CC), "tx_not_ip"),
-        (frame(udp(), type=0x8100), "tx_not_ip"),
+        (frame(udp(), type=0x8100), "tx_vlan"),
+        (frame(udp(), type=0x88A8), "tx_vlan"),
         (frame(udp(), type=0x86DD), "tx_malformed"),
         (frame(Raw(b"\x45"), type=0x800), "tx_malformed"),
         (b"short", "tx_malformed"),
@@ -223,6 +223,22 @@ def test_other_frames_are_counted_drops(
     tap.tun.give(NO_VNET + dropped)
     settle(tap, far)
     assert (events(tap), far.tun.take(), tap.counter(counter)) == ([], [], 1)
+
+
+def test_a_packet_from_the_address_of_another_guest_is_reported_a_hundred_times_a_second(
+    world: tuple[Host, Host],
+) -> None:
+    tap, far = world
+    for _ in range(400):
+        tap.tun.give(NO_VNET + frame(udp(), source=RIVAL))
+        settle(tap, far)
+    reported = tap.pump.events()
+    assert far.tun.take() == []
+    assert tap.counter("tx_spoofed") == 400
+    assert {(it.type, it.next_hop, it.data) for it in reported} == {
+        (_core.EVENT_SPOOFED, key_of(A4), RIVAL.raw)
+    }
+    assert 99 <= len(reported) < 400, "100 a second, and other seconds may have begun meanwhile"
 
 
 def test_a_guest_that_is_not_firm_shares_its_address(world: tuple[Host, Host]) -> None:
@@ -307,7 +323,7 @@ def test_no_frame_of_a_guest_crashes_the_pump(world: tuple[Host, Host]) -> None:
             far.tun.take()
     settle(tap, far)
     reasons = (
-        "malformed missed not_ip spoofed bad_csum bad_gso unresolved_hold event_ring_full too_big"
+        "malformed missed not_ip vlan spoofed bad_csum bad_gso unresolved_hold event_ring_full too_big"
     )
     ends = ["tx_packets", *(f"tx_{reason}" for reason in reasons.split())]
     assert sum(tap.counter(name) for name in ends) == 2 * len(good)
