@@ -68,6 +68,12 @@ int ipu_mac_table_set(struct ipu_mac_table *table, const struct in6_addr *addres
     return 0;
 }
 
+void ipu_mac_table_note(struct ipu_mac_table *table, const struct in6_addr *address, uint32_t qpn)
+{
+    const struct ipu_mac_key key = {.address = *address};
+    slot_of(table, &key)->qpn = qpn;
+}
+
 void ipu_mac_table_delete(struct ipu_mac_table *table, const struct in6_addr *address, uint32_t qpn)
 {
     const struct ipu_mac_key key = {.address = *address, .qpn = qpn};

@@ -21,8 +21,9 @@ struct ipu_mac_key {
 struct ipu_mac_entry {
     struct ipu_mac_key key;
     uint8_t mac[IPU_MAC_LEN];
-    bool firm; /* of a guest: no other one may send from the address */
-    bool live; /* false in an empty slot */
+    bool firm;    /* of a guest: no other one may send from the address */
+    bool live;    /* false in an empty slot */
+    uint32_t qpn; /* of a guest that has a queue pair of its own */
 };
 
 struct ipu_mac_table {
@@ -40,6 +41,9 @@ int ipu_mac_table_set(struct ipu_mac_table *table, const struct in6_addr *addres
                       const uint8_t mac[IPU_MAC_LEN], bool firm);
 void ipu_mac_table_delete(struct ipu_mac_table *table, const struct in6_addr *address,
                           uint32_t qpn);
+
+/* Notes the queue pair of the entry of an IP address, which must be there. */
+void ipu_mac_table_note(struct ipu_mac_table *table, const struct in6_addr *address, uint32_t qpn);
 
 /* Returns the entry, which stays until the table changes, or NULL. */
 const struct ipu_mac_entry *ipu_mac_table_find(const struct ipu_mac_table *table,

@@ -40,6 +40,7 @@ struct ipu_send {
     uint32_t head_len;
     uint32_t len;
     uint32_t qpn;
+    uint32_t source_qpn; /* a further number of the queue pair, from which it comes; 0: its own */
     uint32_t flow; /* a hash: messages with the same one keep their order; see spreads_flows */
     void *ah;
     uint64_t cookie; /* sent() returns it */
@@ -60,6 +61,7 @@ struct ipu_received {
     uint64_t cookie;
     uint32_t byte_len; /* the GRH space included, as in verbs */
     uint32_t src_qpn;
+    uint32_t qpn; /* the number to which it came; 0: the queue pair has no further ones */
     uint32_t flags;
 };
 

@@ -36,7 +36,7 @@ struct copy {
     struct handle *handle;
     int64_t due_ns;
     uint32_t len;
-    uint32_t qpn;
+    uint32_t qpn, source_qpn;
     uint32_t overtakers; /* how many later sends must overtake the copy; 0: only the time counts */
 };
 
@@ -152,6 +152,7 @@ static int flush(struct ipu_faults *faults)
             sends[n] = (struct ipu_send){.addr = ipu_slab_at(&faults->pool, index),
                                          .len = copy->len,
                                          .qpn = copy->qpn,
+                                         .source_qpn = copy->source_qpn,
                                          .ah = copy->handle->inner,
                                          .cookie = index};
         }
@@ -203,8 +204,10 @@ static void launch(struct ipu_faults *faults, const struct ipu_send *send)
     struct handle *handle = send->ah;
     handle->users++;
     uint8_t *data = ipu_slab_at(&faults->pool, index);
-    faults->copies[index] =
-        (struct copy){.handle = handle, .len = send->head_len + send->len, .qpn = send->qpn};
+    faults->copies[index] = (struct copy){.handle = handle,
+                                          .len = send->head_len + send->len,
+                                          .qpn = send->qpn,
+                                          .source_qpn = send->source_qpn};
     if (send->head_len > 0)
         memcpy(data, send->head, send->head_len);
     if (send->len > 0)

@@ -171,7 +171,8 @@ static void deliver(struct ipu_memory_port *to, const struct ipu_memory_port *fr
     count(&to->counters.rx_packets);
     complete_receive(to, (struct ipu_received){.cookie = recv->cookie,
                                                .byte_len = IPU_GRH_LEN + len,
-                                               .src_qpn = from->fabric.qpn,
+                                               .src_qpn = send->source_qpn != 0 ? send->source_qpn
+                                                                                : from->fabric.qpn,
                                                .flags = grh ? IPU_RECEIVED_GRH : 0});
 }
 

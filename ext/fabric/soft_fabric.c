@@ -58,6 +58,7 @@ static int soft_send(void *self, const struct ipu_send *sends, int n)
             .remote_qkey = soft->qkey,
             .flags = SOFT_SEND_SIGNALED,
             .flow = sends[i].flow,
+            .source_qpn = sends[i].source_qpn,
         };
         ipu_soft_work_gather(&wr[i], &sends[i]);
     }
@@ -111,6 +112,7 @@ static int soft_received(void *self, struct ipu_received *done, int max)
             .cookie = wc[i].wr_id,
             .byte_len = wc[i].byte_len,
             .src_qpn = wc[i].src_qp,
+            .qpn = wc[i].qp_num,
             .flags = (wc[i].flags & SOFT_WC_GRH ? IPU_RECEIVED_GRH : 0) |
                      (wc[i].status != SOFT_WC_SUCCESS ? IPU_RECEIVED_FAILED : 0),
         };

@@ -81,7 +81,7 @@ static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *comman
     uint8_t *frame = ipu_tx_frame(pump, index) + IPU_TX_ENCAP;
     memcpy(frame, data_of(command), command->len);
     ipu_admission_sent(&pump->admission, frame, command->len);
-    ipu_transmit_enqueue(pump, index, ah, frame, command->len);
+    ipu_transmit_enqueue(pump, index, ah, frame, command->len, command->send_frame.source_qpn);
     ipu_transmit_flush(pump);
     ipu_ah_cache_put(&pump->ahs, ah);
     return 0;
@@ -229,6 +229,17 @@ static int do_guest_del(struct ipu_pump *pump, const struct ipu_command *command
     if (pump->guests == NULL)
         return -ENODEV;
     ipu_mac_table_delete(&pump->guests->guests, &command->guest_del.ip, 0);
+    return 0;
+}
+
+static int do_guest_qpn_set(struct ipu_pump *pump, const struct ipu_command *command)
+{
+    const struct ipu_guest_qpn_set *set = &command->guest_qpn_set;
+    if (pump->guests == NULL)
+        return -ENODEV;
+    if (set->qpn != 0)
+        return ipu_guests_set_qpn(pump->guests, set->mac, set->qpn);
+    ipu_guests_delete_qpn(pump->guests, set->mac);
     return 0;
 }
 

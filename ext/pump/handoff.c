@@ -56,9 +56,11 @@ static struct in6_addr key_of(const uint8_t *mac)
     return key;
 }
 
-void ipu_handoff_next_hop(const struct ipu_outbound *packet, struct in6_addr *next_hop)
+void ipu_handoff_route(const struct ipu_pump *pump, struct ipu_outbound *packet,
+                       struct in6_addr *next_hop)
 {
     const uint8_t *receiver = ethernet_of(packet);
+    packet->source_qpn = ipu_guests_qpn(pump->guests, receiver + IPU_MAC_LEN);
     if (!is_group_mac(receiver))
         *next_hop = key_of(receiver);
     else if (is_broadcast(receiver))
@@ -177,7 +179,7 @@ bool ipu_handoff_receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len,
 {
     uint8_t *ethernet = ip - IPU_VNET_LEN - IPU_ETHERNET_LEN;
     uint8_t receiver[IPU_MAC_LEN];
-    if (!ipu_guests_destination(pump->guests, ip, receiver)) {
+    if (!ipu_guests_destination(pump->guests, pump->receiving_qpn, ip, receiver)) {
         ask_engine(pump, ip, ip_len, source);
         return false;
     }

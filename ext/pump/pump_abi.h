@@ -66,6 +66,7 @@ struct ipu_route_del {
 /* Data: encapsulation header and payload. */
 struct ipu_send_frame {
     struct ipu_dest dest;
+    uint32_t source_qpn; /* a guest's queue pair; 0: the interface's */
 };
 
 /* A guest behind a TAP has the address. */
@@ -77,6 +78,12 @@ struct ipu_guest_set {
 
 struct ipu_guest_del {
     struct in6_addr ip;
+};
+
+/* The guest has a queue pair of its own. */
+struct ipu_guest_qpn_set {
+    uint8_t mac[IPU_MAC_LEN];
+    uint32_t qpn; /* 0: no longer */
 };
 
 struct ipu_mac_set {
@@ -143,6 +150,7 @@ struct ipu_tx_mode_set {
     X(OWN_SET, own_set)                                                                            \
     X(GUEST_SET, guest_set)                                                                        \
     X(GUEST_DEL, guest_del)                                                                        \
+    X(GUEST_QPN_SET, guest_qpn_set)                                                                \
     X(MAC_SET, mac_set)                                                                            \
     X(HOST_MAC_SET, host_mac_set)                                                                  \
     X(HOST_MAC_DEL, host_mac_del)                                                                  \
@@ -173,6 +181,7 @@ struct ipu_command {
         struct ipu_own_set own_set;
         struct ipu_guest_set guest_set;
         struct ipu_guest_del guest_del;
+        struct ipu_guest_qpn_set guest_qpn_set;
         struct ipu_mac_set mac_set;
         struct ipu_host_mac_set host_mac_set;
         struct ipu_host_mac_del host_mac_del;

@@ -116,7 +116,7 @@ struct ipu_pump {
     struct ipu_segment cut;
     uint32_t cut_index;
     const struct ipu_ah *cut_ah;
-    uint32_t cut_flow;
+    uint32_t cut_flow, cut_source_qpn;
     struct ipu_connection *cut_connection; /* NULL: by datagram */
     uint16_t *tx_users;
 
@@ -163,7 +163,8 @@ struct ipu_pump {
     struct ipu_budget unknown_budget; /* packets of the link to unknown guests */
     struct ipu_budget spoofed_budget; /* packets of guests from addresses of others */
 
-    uint64_t receiving_id; /* the connection whose message we handle; 0: a datagram */
+    uint64_t receiving_id;  /* the connection whose message we handle; 0: a datagram */
+    uint32_t receiving_qpn; /* the queue pair to which the datagram came; 0: ours alone can be */
 
     /* The engine has changed a DHCP request, so that it wants to see the replies, and the requests
      * to one server. */
@@ -210,7 +211,7 @@ void ipu_transmit_flush(struct ipu_pump *pump);
  * room.
  */
 void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_ah *ah,
-                          const uint8_t *frame, size_t len);
+                          const uint8_t *frame, size_t len, uint32_t source_qpn);
 
 /*
  * A packet to send. `engines`: the engine sends it, and the pump never holds it. On a miss the pump
@@ -223,7 +224,8 @@ struct ipu_outbound {
     size_t ip_len;
     struct ipu_segment *segment; /* how to cut a super-frame; else NULL */
     struct ipu_flow flow;
-    uint32_t flow_hash; /* where the fabric spreads flows; else 0 */
+    uint32_t flow_hash;  /* where the fabric spreads flows; else 0 */
+    uint32_t source_qpn; /* a guest's own; else 0 */
 };
 
 /* Takes the frame when it returns true; otherwise it has counted the packet or given it to the
@@ -253,8 +255,9 @@ void ipu_handoff_free(struct ipu_pump *pump);
 bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet);
 
 /* Replaces the next hop by the key of the host to whose MAC the packet goes, or by 255.255.255.255
- * for a broadcast; a group stays. */
-void ipu_handoff_next_hop(const struct ipu_outbound *packet, struct in6_addr *next_hop);
+ * for a broadcast; a group stays. Sets the queue pair that the packet comes from. */
+void ipu_handoff_route(const struct ipu_pump *pump, struct ipu_outbound *packet,
+                       struct in6_addr *next_hop);
 
 /* Returns the packet with its Ethernet header in front, for an event, and adds to its length. */
 const uint8_t *ipu_handoff_event_data(const struct ipu_outbound *packet, size_t *len);

@@ -91,6 +91,13 @@ static uint32_t place_of(const struct ipu_pump *pump, const uint8_t *grh, uint32
     return ipu_write_share_place(hash);
 }
 
+/* Returns whether a datagram of our GID from this queue pair is our own, or a guest's. */
+static bool sends_as(const struct ipu_pump *pump, uint32_t qpn)
+{
+    return ipu_fabric_sends_as(pump->fabric, qpn) ||
+           (pump->guests != NULL && ipu_guests_sends_as(pump->guests, qpn));
+}
+
 static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done)
 {
     bool grh = done->flags & IPU_RECEIVED_GRH;
@@ -101,7 +108,7 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
     }
     size_t len = done->byte_len - IPU_GRH_LEN;
     uint8_t *frame = buf + IPU_RX_ENCAP;
-    if (grh && ipu_fabric_sends_as(pump->fabric, done->src_qpn) &&
+    if (grh && sends_as(pump, done->src_qpn) &&
         memcmp(buf + 8, &pump->fabric->gid, 16) == 0) { /* E8 */
         IPU_COUNT(pump, rx_echo);
         return;
@@ -110,7 +117,9 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
         ipu_event_capture(pump, ipu_capture_received(&pump->tap, grh ? buf : NULL, frame, len));
     if (pump->share.saturated)
         pump->share.current = place_of(pump, grh ? buf : NULL, done->src_qpn);
+    pump->receiving_qpn = done->qpn;
     ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
+    pump->receiving_qpn = 0;
 }
 
 /* Reports to the engine, once a second, that the pump refuses messages. */

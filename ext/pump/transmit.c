@@ -226,7 +226,7 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
     const struct ipu_flow *flow = &packet->flow;
     struct in6_addr next_hop = flow->dst;
     if (pump->guests != NULL) {
-        ipu_handoff_next_hop(packet, &next_hop);
+        ipu_handoff_route(pump, packet, &next_hop);
     } else if (!flow->group) {
         enum ipu_route_kind kind = ipu_route_lookup(&pump->route, &flow->dst, &next_hop);
         if (kind >= IPU_ROUTE_UNREACHABLE && !ipu_next_hop_choose(pump, packet, kind, &next_hop))
@@ -263,6 +263,7 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
     pump->cut_index = packet->index;
     pump->cut_ah = entry->ah;
     pump->cut_flow = packet->flow_hash;
+    pump->cut_source_qpn = packet->source_qpn;
     pump->cut_connection = connection;
     IPU_COUNT(pump, tx_super_frames);
     return true;
@@ -337,9 +338,11 @@ static void enqueue(struct ipu_pump *pump, const struct ipu_ah *ah, struct ipu_s
 }
 
 void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_ah *ah,
-                          const uint8_t *frame, size_t len)
+                          const uint8_t *frame, size_t len, uint32_t source_qpn)
 {
-    enqueue(pump, ah, (struct ipu_send){.addr = frame, .len = (uint32_t)len, .cookie = index});
+    enqueue(pump, ah,
+            (struct ipu_send){
+                .addr = frame, .len = (uint32_t)len, .source_qpn = source_qpn, .cookie = index});
 }
 
 static void write_encap(uint8_t *at, uint16_t type)
@@ -369,6 +372,7 @@ static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
     struct ipu_send send = {.addr = packet->frame + IPU_TX_ENCAP,
                             .len = (uint32_t)(IPU_ENCAP_LEN + packet->ip_len),
                             .flow = packet->flow_hash,
+                            .source_qpn = packet->source_qpn,
                             .cookie = packet->index};
     bool superframes = connection != NULL && connection->superframes;
     if (!superframes && !complete(pump, packet))
@@ -415,6 +419,7 @@ static int cut(struct ipu_pump *pump)
             .addr = payload,
             .len = len,
             .flow = pump->cut_flow,
+            .source_qpn = pump->cut_source_qpn,
             .cookie = (index + UINT64_C(1)) << IPU_COOKIE_HEAD_SHIFT | pump->cut_index,
         };
         if (pump->fabric->one_piece && connection == NULL) {

@@ -123,6 +123,7 @@ cdef extern from "soft/hca.h" nogil:
     bint soft_hca_drop_source(soft_hca *hca, int why, in6_addr *source)
     const char *soft_counter_names[SOFT_C_COUNT]
     uint64_t soft_qp_retransmits(const soft_qp *qp)
+    int soft_qp_add_number(soft_qp *qp, uint32_t wanted, uint32_t *qpn)
     int soft_qp_attach_mcast(soft_qp *qp, const in6_addr *mgid)
     int soft_qp_detach_mcast(soft_qp *qp, const in6_addr *mgid)
 
@@ -391,6 +392,17 @@ cdef class SoftFabric:
     @property
     def qpn(self) -> int:
         return self.soft.fabric.qpn
+
+    def add_numbers(self, int count) -> list[int]:
+        """Give the queue pair further numbers, if possible those behind its own, and return them: peers see
+        as many more queue pairs, whose packets come to this one."""
+        cdef uint32_t number
+        numbers = []
+        for at in range(count):
+            check(soft_qp_add_number(self.soft.qp, self.soft.fabric.qpn + 1 + at, &number),
+                  "queue pair number")
+            numbers.append(number)
+        return numbers
 
     def attach(self, bytes mgid) -> None:
         cdef in6_addr gid = address(mgid)

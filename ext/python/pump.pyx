@@ -43,6 +43,9 @@ cdef extern from "pump/pump_abi.h" nogil:
         uint8_t firm
     struct ipu_guest_del:
         in6_addr ip
+    struct ipu_guest_qpn_set:
+        uint8_t mac[6]
+        uint32_t qpn
     struct ipu_mac_set:
         uint8_t mac[6]
     struct ipu_host_mac_set:
@@ -62,6 +65,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         uint32_t send
     struct ipu_send_frame:
         ipu_dest dest
+        uint32_t source_qpn
     struct ipu_busy_poll_set:
         uint32_t busy_poll_us
         uint32_t adaptive
@@ -91,6 +95,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         ipu_own_set own_set
         ipu_guest_set guest_set
         ipu_guest_del guest_del
+        ipu_guest_qpn_set guest_qpn_set
         ipu_mac_set mac_set
         ipu_host_mac_set host_mac_set
         ipu_host_mac_del host_mac_del
@@ -152,6 +157,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_COMMAND_OWN_SET
         IPU_COMMAND_GUEST_SET
         IPU_COMMAND_GUEST_DEL
+        IPU_COMMAND_GUEST_QPN_SET
         IPU_COMMAND_MAC_SET
         IPU_COMMAND_HOST_MAC_SET
         IPU_COMMAND_HOST_MAC_DEL
@@ -515,6 +521,13 @@ cdef class Pump:
         self.command.guest_del.ip = address(ip)
         self.put(IPU_COMMAND_GUEST_DEL, None, True)
 
+    def guest_qpn_set(self, bytes mac, uint32_t qpn) -> None:
+        """Give the guest a queue pair of its own: its packets come from there, and what comes there is the
+        guest's; 0: it shares the interface's again."""
+        put_mac(self.command.guest_qpn_set.mac, mac)
+        self.command.guest_qpn_set.qpn = qpn
+        self.put(IPU_COMMAND_GUEST_QPN_SET, None, True)
+
     def mac_set(self, bytes mac) -> None:
         """Set the MAC from which guests receive packets of hosts that have none."""
         put_mac(self.command.mac_set.mac, mac)
@@ -592,10 +605,11 @@ cdef class Pump:
         self.command.tx_mode_set.id = number
         self.put(IPU_COMMAND_TX_MODE_SET, None, True)
 
-    def send_frame(self, dest: Destination, bytes frame) -> bool:
-        """Send a frame, from the encapsulation header on; False: the ring is full, and the frame is
-        lost."""
+    def send_frame(self, dest: Destination, bytes frame, uint32_t source_qpn=0) -> bool:
+        """Send a frame, from the encapsulation header on, from a guest's queue pair, if one is given; False:
+        the ring is full, and the frame is lost."""
         self.command.send_frame.dest = destination(dest)
+        self.command.send_frame.source_qpn = source_qpn
         return self.put(IPU_COMMAND_SEND_FRAME, frame, False)
 
     def send_packet(self, bytes packet) -> bool:

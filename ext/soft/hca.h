@@ -361,6 +361,14 @@ struct soft_qp_attr {
  */
 int soft_qp_create(struct soft_hca *hca, const struct soft_qp_attr *attr, struct soft_qp **out);
 
+/*
+ * Gives a UD QP another number: packets to it go into the QP's buffers, and their completions have
+ * it as qp_num; sends name it as source_qpn. So peers see one more queue pair, which costs a few
+ * words of memory. It gets the wanted number if that is free (0: any), and ends with the QP.
+ * -EINVAL (not UD), -ENOSPC (SOFT_MAX_QP), -ENOMEM.
+ */
+int soft_qp_add_number(struct soft_qp *qp, uint32_t wanted, uint32_t *qpn);
+
 /* Detaches from all groups and completes all posted work, sends before receives, the oldest first
  * and unsignalled ones too, with SOFT_WC_WR_FLUSH_ERR (a completion that does not fit into a full
  * CQ is lost).
@@ -391,6 +399,7 @@ struct soft_send_wr {
     uint8_t num_sge; /* 0..SOFT_MAX_SGE */
     uint32_t flow;   /* UD: packets with the same number keep their order; those with others leave
                         by other UDP ports, as far as there are some */
+    uint32_t source_qpn; /* UD: of soft_qp_add_number; 0: the QP's own */
     struct soft_sge sg[SOFT_MAX_SGE];
 };
 

@@ -134,6 +134,9 @@ extern const struct soft_service soft_rc_service;
 
 struct soft_rc;
 
+SLIST_HEAD(soft_number_list, soft_number);
+LIST_HEAD(soft_number_bucket, soft_number);
+
 struct soft_qp {
     struct soft_hca *hca;
     LIST_ENTRY(soft_qp) entry; /* in its bucket */
@@ -157,6 +160,15 @@ struct soft_qp {
     struct soft_recv_queue rq; /* empty and without a ring if the QP has an SRQ */
     struct soft_srq *srq;
     struct soft_rc *rc; /* NULL: UD */
+    struct soft_number_list numbers;
+};
+
+/* A further number of a UD queue pair. */
+struct soft_number {
+    SLIST_ENTRY(soft_number) entry;     /* of the queue pair */
+    LIST_ENTRY(soft_number) hash_entry; /* in its bucket */
+    struct soft_qp *qp;
+    uint32_t qpn;
 };
 
 struct soft_group {
@@ -199,7 +211,8 @@ struct soft_hca {
     struct soft_ah_list ahs;
     unsigned int ah_count;
     struct soft_qp_list qps[SOFT_QP_BUCKETS];
-    unsigned int qp_count;
+    struct soft_number_bucket numbers[SOFT_QP_BUCKETS];
+    unsigned int qp_count; /* the further numbers included */
     uint32_t next_qpn;
     struct soft_group_list groups[SOFT_GROUP_BUCKETS];
     unsigned int group_count;
@@ -270,6 +283,16 @@ static inline struct soft_qp *soft_qp_find(struct soft_hca *hca, uint32_t qpn)
     while (qp != NULL && qp->qpn != qpn)
         qp = LIST_NEXT(qp, entry);
     return qp;
+}
+
+/* Returns the queue pair of a further number, or NULL. */
+static inline struct soft_qp *soft_qp_find_number(struct soft_hca *hca, uint32_t qpn)
+{
+    struct soft_number *number = LIST_FIRST(&hca->numbers[qpn % SOFT_QP_BUCKETS]);
+
+    while (number != NULL && number->qpn != qpn)
+        number = LIST_NEXT(number, hash_entry);
+    return number != NULL ? number->qp : NULL;
 }
 
 /* rc.c; the QPs are RC QPs */

@@ -117,6 +117,8 @@ static void hand_over(struct soft_hca *hca, const struct soft_group *group,
             group->qp[i]->transport->receive(group->qp[i], packet);
     } else {
         qp = soft_qp_find(hca, packet->roce.dest_qpn);
+        if (qp == NULL)
+            qp = soft_qp_find_number(hca, packet->roce.dest_qpn);
         if (qp != NULL)
             qp->transport->receive(qp, packet);
         else

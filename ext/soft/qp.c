@@ -7,7 +7,8 @@
 
 static bool is_free(struct soft_hca *hca, uint32_t qpn)
 {
-    return qpn > SOFT_QPN_GSI && qpn < SOFT_QPN_MCAST && soft_qp_find(hca, qpn) == NULL;
+    return qpn > SOFT_QPN_GSI && qpn < SOFT_QPN_MCAST && soft_qp_find(hca, qpn) == NULL &&
+           soft_qp_find_number(hca, qpn) == NULL;
 }
 
 /* Returns the wanted number, or the next free one. The loop ends: there are 2^24 numbers for at
@@ -123,6 +124,44 @@ static void flush(struct soft_qp *qp)
     }
 }
 
+int soft_qp_add_number(struct soft_qp *qp, uint32_t wanted, uint32_t *qpn)
+{
+    struct soft_hca *hca = qp->hca;
+    struct soft_number *number;
+    bool full;
+
+    if (qp->type != SOFT_QPT_UD)
+        return -EINVAL;
+    number = malloc(sizeof(*number));
+    if (number == NULL)
+        return -ENOMEM;
+    number->qp = qp;
+    soft_lock_acquire(hca);
+    full = hca->qp_count == SOFT_MAX_QP;
+    if (!full) {
+        *qpn = number->qpn = allocate_qpn(hca, wanted & SOFT_ROCE_QPN_MASK);
+        hca->qp_count++;
+        SLIST_INSERT_HEAD(&qp->numbers, number, entry);
+        LIST_INSERT_HEAD(&hca->numbers[number->qpn % SOFT_QP_BUCKETS], number, hash_entry);
+    }
+    soft_lock_release(hca);
+    if (full)
+        free(number);
+    return full ? -ENOSPC : 0;
+}
+
+static void end_numbers(struct soft_qp *qp)
+{
+    struct soft_number *number;
+
+    while ((number = SLIST_FIRST(&qp->numbers)) != NULL) {
+        SLIST_REMOVE_HEAD(&qp->numbers, entry);
+        LIST_REMOVE(number, hash_entry);
+        qp->hca->qp_count--;
+        free(number);
+    }
+}
+
 void soft_qp_destroy(struct soft_qp *qp)
 {
     struct soft_hca *hca = qp->hca;
@@ -131,6 +170,7 @@ void soft_qp_destroy(struct soft_qp *qp)
     soft_lock_acquire(hca);
     LIST_REMOVE(qp, entry);
     hca->qp_count--;
+    end_numbers(qp);
     soft_progress_unstall(qp);
     soft_progress_supply(qp);
     if (qp->rc != NULL)
@@ -156,7 +196,7 @@ static bool send_valid(const struct soft_qp *qp, const struct soft_send_wr *wr)
     if (qp->rc != NULL)
         return soft_rc_may_send(qp, wr);
     return wr->ah != NULL && wr->ah->hca == qp->hca && wr->num_sge <= SOFT_MAX_SGE &&
-           wr->remote_qpn <= SOFT_ROCE_QPN_MASK;
+           wr->remote_qpn <= SOFT_ROCE_QPN_MASK && wr->source_qpn <= SOFT_ROCE_QPN_MASK;
 }
 
 static void enqueue_send(struct soft_qp *qp, const struct soft_send_wr *wr)

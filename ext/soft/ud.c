@@ -33,7 +33,7 @@ static size_t pack_head(const struct soft_qp *qp, const struct soft_send_wqe *wq
         .dest_qpn = wr->remote_qpn,
         .psn = qp->psn + ahead,
         .qkey = wr->remote_qkey & SOFT_QKEY_OWN ? qp->qkey : wr->remote_qkey,
-        .src_qpn = qp->source_qpn,
+        .src_qpn = wr->source_qpn != 0 ? wr->source_qpn : qp->source_qpn,
         .imm_data = wr->imm_data,
     };
 
@@ -320,7 +320,7 @@ static void deliver(struct soft_qp *qp, const struct soft_packet *p, uint16_t pk
     struct soft_wc wc = {
         .wr_id = wr->wr_id,
         .byte_len = (uint32_t)(SOFT_GRH_BYTES + p->payload_bytes),
-        .qp_num = qp->qpn,
+        .qp_num = p->roce.dest_qpn == SOFT_QPN_MCAST ? qp->qpn : p->roce.dest_qpn,
         .src_qp = p->roce.src_qpn,
         .imm_data = p->roce.imm_data,
         .pkey_index = pkey_index,

@@ -500,6 +500,25 @@ static void the_receiving_side_passes_through(void)
     close_link();
 }
 
+static void a_datagram_keeps_the_queue_pair_that_it_comes_from(void)
+{
+    struct ipu_received received;
+    open_link((struct ipu_faults_config){.reorder = 1}, 0, 17, 0);
+    struct ipu_send send = {.addr = wire.send_buffer,
+                            .len = LEN,
+                            .qpn = wire.to->qpn,
+                            .source_qpn = 0x77,
+                            .ah = wire.ah};
+    CHECK_EQ(wire.from->ops->send(wire.from->self, &send, 1), 1);
+    wire.sent++;
+    while (wire.to->ops->received(wire.to->self, &received, 1) == 0) {
+        sleep_until_work();
+        reap();
+    }
+    CHECK_EQ(received.src_qpn, 0x77);
+    close_link();
+}
+
 static void a_broken_inner_queue_pair_breaks_and_recovers_with_its_wrapper(void)
 {
     uint32_t numbers[8];
@@ -686,6 +705,7 @@ int main(void)
     RUN(a_handle_destroyed_while_datagrams_are_held_lives_until_they_are_sent);
     RUN(closing_with_datagrams_stuck_leaks_nothing);
     RUN(the_receiving_side_passes_through);
+    RUN(a_datagram_keeps_the_queue_pair_that_it_comes_from);
     RUN(a_broken_inner_queue_pair_breaks_and_recovers_with_its_wrapper);
     RUN(the_inner_fabric_keeps_its_deadlines_and_its_lack_of_recovery);
     RUN(a_refused_registration_of_the_pool_is_reported);

@@ -75,13 +75,13 @@ static void check_mac(const struct ipu_guests *guests, int family, const char *t
     ip[0] = family == AF_INET ? 0x45 : 0x60;
     CHECK_EQ(inet_pton(family, to, ip + (family == AF_INET ? 16 : 24)), 1);
     if (mac == NULL) {
-        CHECK(!ipu_guests_destination(guests, ip, got));
+        CHECK(!ipu_guests_destination(guests, 0, ip, got));
         return;
     }
     CHECK_EQ(sscanf(mac, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", wanted, wanted + 1, wanted + 2,
                     wanted + 3, wanted + 4, wanted + 5),
              6);
-    CHECK(ipu_guests_destination(guests, ip, got));
+    CHECK(ipu_guests_destination(guests, 0, ip, got));
     CHECK_EQ(memcmp(got, wanted, sizeof got), 0);
 }
 
@@ -117,11 +117,52 @@ static void a_packet_comes_from_the_mac_of_its_host_or_of_the_interface(void)
     ipu_guests_free(&guests);
 }
 
+static void a_guest_has_at_most_one_queue_pair_and_a_queue_pair_one_guest(void)
+{
+    struct ipu_guests guests;
+    uint8_t got[IPU_MAC_LEN], to[40] = {0x45, [16] = 10, 0, 0, 7}, group[40] = {0x45, [16] = 239};
+    CHECK_EQ(ipu_guests_init(&guests), 0);
+    CHECK_EQ(ipu_guests_qpn(&guests, first), 0);
+    CHECK(!ipu_guests_sends_as(&guests, 0x50));
+    CHECK_EQ(ipu_guests_set_qpn(&guests, first, 0x50), 0);
+    CHECK_EQ(ipu_guests_set_qpn(&guests, second, 0x50), -EEXIST);
+    CHECK_EQ(ipu_guests_set_qpn(&guests, second, 0x51), 0);
+    CHECK_EQ(ipu_guests_qpn(&guests, first), 0x50);
+    CHECK(ipu_guests_sends_as(&guests, 0x50) && ipu_guests_sends_as(&guests, 0x51));
+    CHECK(ipu_guests_destination(&guests, 0x51, to, got)); /* whoever has the address */
+    CHECK_EQ(memcmp(got, second, sizeof got), 0);
+    CHECK(!ipu_guests_destination(&guests, 0x52, to, got));
+    CHECK(ipu_guests_destination(&guests, 0x51, group, got));
+    CHECK_EQ(got[0], 1);                                    /* the MAC of the group */
+    CHECK_EQ(ipu_guests_set_qpn(&guests, second, 0x52), 0); /* in place of the first one */
+    CHECK(!ipu_guests_sends_as(&guests, 0x51));
+    ipu_guests_delete_qpn(&guests, second);
+    ipu_guests_delete_qpn(&guests, second);
+    CHECK_EQ(ipu_guests_qpn(&guests, second), 0);
+    CHECK(!ipu_guests_sends_as(&guests, 0x52));
+    ipu_guests_free(&guests);
+}
+
+static void queue_pairs_for_guests_end_at_their_limit(void)
+{
+    struct ipu_guests guests;
+    CHECK_EQ(ipu_guests_init(&guests), 0);
+    for (uint32_t i = 0; i <= IPU_GUEST_QPNS_MAX; i++) {
+        const uint8_t mac[IPU_MAC_LEN] = {2, [4] = (uint8_t)(i >> 8), (uint8_t)i};
+        int error = ipu_guests_set_qpn(&guests, mac, 0x100 + i);
+        CHECK_EQ(error, i < IPU_GUEST_QPNS_MAX ? 0 : -ENOSPC);
+        CHECK_EQ(ipu_guests_qpn(&guests, mac), i < IPU_GUEST_QPNS_MAX ? 0x100 + i : 0);
+    }
+    ipu_guests_free(&guests);
+}
+
 int main(void)
 {
     RUN(an_address_has_one_mac_which_may_change);
     RUN(a_full_table_refuses_new_entries_and_changes_known_ones);
     RUN(a_packet_goes_to_the_mac_of_its_group_or_guest);
     RUN(a_packet_comes_from_the_mac_of_its_host_or_of_the_interface);
+    RUN(a_guest_has_at_most_one_queue_pair_and_a_queue_pair_one_guest);
+    RUN(queue_pairs_for_guests_end_at_their_limit);
     return 0;
 }

@@ -30,10 +30,11 @@ static struct {
     int posted, taken;
     uint32_t len; /* of the datagram that the fabric has, 0: none */
     uint32_t qpn;
+    uint32_t to_qpn; /* of ours, 0: the fabric does not say */
     bool has_grh;
     uint8_t data[IPU_GRH_LEN + IPU_ENCAP_LEN + MTU];
     int sent, ended;
-    uint32_t sent_qpn;
+    uint32_t sent_qpn, sent_from;
     uint64_t sent_cookie[64];
 } link_;
 
@@ -57,6 +58,7 @@ static int received(void *self, struct ipu_received *done, int max)
     *done = (struct ipu_received){.cookie = link_.cookie[i],
                                   .byte_len = link_.len,
                                   .src_qpn = link_.qpn,
+                                  .qpn = link_.to_qpn,
                                   .flags = link_.has_grh ? IPU_RECEIVED_GRH : 0};
     link_.len = 0;
     return 1;
@@ -68,6 +70,7 @@ static int send_all(void *self, const struct ipu_send *sends, int n)
     for (int i = 0; i < n; i++)
         link_.sent_cookie[link_.sent++ % 64] = sends[i].cookie;
     link_.sent_qpn = sends[0].qpn;
+    link_.sent_from = sends[0].source_qpn;
     return n;
 }
 
@@ -281,6 +284,75 @@ static void each_packet_of_the_link_has_its_end(void)
     end();
 }
 
+static void set_qpn(const uint8_t *mac, uint32_t qpn)
+{
+    struct ipu_command command = {.type = IPU_COMMAND_GUEST_QPN_SET, .guest_qpn_set.qpn = qpn};
+    memcpy(command.guest_qpn_set.mac, mac, IPU_MAC_LEN);
+    give(command, NULL);
+    ipu_pump_step(pump, 64);
+}
+
+/* The link has a packet for one of our queue pairs, which `receiver` gets; NULL: nobody. */
+static void comes_to(uint32_t qpn, const char *target, const uint8_t *receiver)
+{
+    uint8_t got[256];
+    link_.to_qpn = qpn;
+    memcpy(link_.data + 8, &gid, 16);
+    ipu_ip_put16(link_.data + IPU_GRH_LEN, IPU_TYPE_IPV4);
+    put_ip(link_.data + IPU_GRH_LEN + IPU_ENCAP_LEN, "10.0.0.9", target);
+    link_.has_grh = true;
+    link_.qpn = HOST;
+    link_.len = IPU_GRH_LEN + IPU_ENCAP_LEN + IP;
+    ipu_pump_step(pump, 1);
+    link_.to_qpn = 0;
+    CHECK_EQ(recv(kernel, got, sizeof got, 0) > 0, receiver != NULL);
+    if (receiver != NULL)
+        CHECK_EQ(memcmp(got + IPU_VNET_LEN, receiver, IPU_MAC_LEN), 0);
+}
+
+static void a_guest_has_a_queue_pair_of_its_own(void)
+{
+    struct ipu_command frame = {
+        .type = IPU_COMMAND_SEND_FRAME,
+        .len = IPU_ENCAP_LEN + 28,
+        .send_frame = {.dest = {.qpn = HOST, .gid = gid}, .source_qpn = 0x50}};
+    uint8_t message[IPU_ENCAP_LEN + 28] = {8, 6}, engines[IPU_ETHERNET_LEN + IP + 8];
+    begin();
+    set_qpn(guest, 0x50);
+    sends(host, guest, IPU_TYPE_IPV4, "10.0.0.7", "192.0.2.1", "tx_packets");
+    CHECK_EQ(link_.sent_from, 0x50);
+    sends(group, guest, IPU_TYPE_IPV4, "10.0.0.7", "239.1.2.3", "tx_packets");
+    CHECK_EQ(link_.sent_from, 0x50);
+    give(frame, message);
+    ipu_pump_step(pump, 64);
+    CHECK_EQ(link_.sent_from, 0x50);
+    memcpy(engines, host, IPU_MAC_LEN);
+    memcpy(engines + IPU_MAC_LEN, rival, IPU_MAC_LEN);
+    ipu_ip_put16(engines + 2 * IPU_MAC_LEN, IPU_TYPE_IPV4);
+    put_ip(engines + IPU_ETHERNET_LEN, "10.0.0.8", "10.0.0.9");
+    give((struct ipu_command){.type = IPU_COMMAND_SEND_PACKET, .len = sizeof engines - 8}, engines);
+    ipu_pump_step(pump, 64);
+    CHECK_EQ(link_.sent, 4);
+    CHECK_EQ(link_.sent_from, 0);       /* the rival shares the interface's */
+    comes_to(0x50, "192.0.2.1", guest); /* a router gets what it shall pass on */
+    comes_to(fabric.qpn, "10.0.0.7", guest);
+    comes_to(fabric.qpn, "192.0.2.1", NULL);
+    comes_to(0x51, "10.0.0.7", guest); /* for a guest that has left */
+    uint64_t echoes = counter("rx_echo");
+    memcpy(&fabric.gid, &gid, sizeof gid);
+    link_.qpn = 0x50;
+    link_.len = IPU_GRH_LEN + IPU_ENCAP_LEN + IP;
+    ipu_pump_step(pump, 1);
+    CHECK_EQ(counter("rx_echo"), echoes + 1); /* a guest's own multicast */
+    memset(&fabric.gid, 0, sizeof gid);
+    set_qpn(guest, 0);
+    sends(host, guest, IPU_TYPE_IPV4, "10.0.0.7", "192.0.2.1", "tx_packets");
+    CHECK_EQ(link_.sent_from, 0);
+    comes_to(0x50, "192.0.2.1", NULL);
+    CHECK_EQ(counter("commands_bad"), 0);
+    end();
+}
+
 static void no_frame_does_harm(void)
 {
     uint8_t frame[512];
@@ -311,6 +383,7 @@ int main(void)
 {
     RUN(each_frame_of_a_guest_has_its_end);
     RUN(each_packet_of_the_link_has_its_end);
+    RUN(a_guest_has_a_queue_pair_of_its_own);
     RUN(no_frame_does_harm);
     return 0;
 }

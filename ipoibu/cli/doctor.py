@@ -21,8 +21,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "doctor",
         help="check this machine, a device, and guests behind a TAP",
-        description="Check that this machine has what ipoibu needs, and explain running interfaces with guests"
-        " behind a TAP; exit code 1 if something is missing.",
+        description="Check that this machine has what ipoibu needs, and explain running interfaces with"
+        " guests behind a TAP; exit code 1 if something is missing.",
     )
     parser.add_argument(
         "--device", metavar="DEV[/PORT]", help="also check this device, such as soft:eth0"

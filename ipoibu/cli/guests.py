@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu guests`: who is behind a TAP, the MACs that stand for the hosts of the link, and who was refused."""
+"""`ipoibu guests`: who is behind a TAP, the MACs of the hosts of the link, and who was refused."""
 
 from __future__ import annotations
 

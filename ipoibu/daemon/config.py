@@ -228,13 +228,18 @@ class InterfaceConfig:
 
 
 def _ethernet(
-    is_on: bool, static: Sequence[tuple[Mac, Sequence[IpAddress]]] = ()
+    is_on: bool,
+    static: Sequence[tuple[Mac, Sequence[IpAddress]]] = (),
+    queue_pairs: int | None = None,
 ) -> EthernetConfig | None:
     if not is_on:
-        if static:
-            raise UsageError("--guest is for the guests behind a TAP: use --ethernet")
+        if static or queue_pairs is not None:
+            option = "guest" if static else "guest-queue-pairs"
+            raise UsageError(f"--{option} is for the guests behind a TAP: use --ethernet")
         return None
-    return EthernetConfig.bound(static)
+    if queue_pairs is None:
+        return EthernetConfig.bound(static)
+    return EthernetConfig.bound(static, queue_pairs)
 
 
 def _read_options(options: Mapping[str, str | Sequence[str]]) -> dict[str, object]:

@@ -51,13 +51,14 @@ from ipoibu.endpoint.config import (
 )
 from ipoibu.endpoint.dhcp_config import read_client_id, read_host_name
 from ipoibu.fabric.device_name import parse_device
-from ipoibu.limits import CPU_LATENCY_MAX_US, OPEN_WAIT_MAX_S
+from ipoibu.limits import CPU_LATENCY_MAX_US, GUEST_QUEUE_PAIRS_MAX, OPEN_WAIT_MAX_S
 
 LOG_LEVELS: Final = Choice("log level", ("debug", "info", "warning", "error"))
 CPU_LATENCY: Final = Range(0, CPU_LATENCY_MAX_US, "microseconds")
 TUNS: Final = Choice("TUN", ("create", "attach"))
 WAIT: Final = Range(0, OPEN_WAIT_MAX_S, "seconds")
 MESH_PORTS: Final = Range(1, 65535, noun="port")
+GUEST_QUEUE_PAIRS: Final = Range(0, GUEST_QUEUE_PAIRS_MAX, "queue pairs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +293,16 @@ OPTIONS: Final = (
         several=True,
         commands=("up", "child"),
         is_inherited=False,
+    ),
+    Option(
+        "guest-queue-pairs",
+        "N",
+        GUEST_QUEUE_PAIRS.read,
+        "with --ethernet on a soft: device, in datagram mode: N guests have a hardware address of their own"
+        " on the link, by a queue pair each; the others share the interface's; 64 by default",
+        field="ethernet.queue_pairs",
+        example="16",
+        commands=("up", "child"),
     ),
     Option(
         "faults",

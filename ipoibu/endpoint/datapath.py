@@ -19,7 +19,7 @@ from functools import partial
 from typing import Self
 
 from ipoibu import _core
-from ipoibu.addr import RC_FLAG, HwAddr
+from ipoibu.addr import RC_FLAG, HwAddr, Qpn
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.rc_shell import RcShell
 from ipoibu.endpoint.tx_queues import TxQueues
@@ -72,6 +72,7 @@ class DataPath:
     mtu_bytes: int
     fabric: Fabric
     pump: Pump
+    guest_qpns: tuple[Qpn, ...] = ()  # queue pairs for guests behind a TAP
 
     @classmethod
     def open(
@@ -114,6 +115,7 @@ class DataPath:
                 fabric = FaultyUd(fabric, config.faults)
             if config.queues > 1:
                 tx_queues = fabric.open_tx_queues(config.queues - 1)
+            guest_qpns = _open_guest_queue_pairs(config, fabric)
             halved = FRAMES_MAX.bit_length() - frames.bit_length()
             make = partial(
                 _core.Pump,
@@ -148,7 +150,9 @@ class DataPath:
             for opened in pumps:
                 opened.close()
             raise
-        return cls(config, port, device, params, datagram_mtu_bytes, mtu_bytes, fabric, pump)
+        return cls(
+            config, port, device, params, datagram_mtu_bytes, mtu_bytes, fabric, pump, guest_qpns
+        )
 
     @property
     def hwaddr(self) -> HwAddr:
@@ -255,6 +259,14 @@ def _open_datagrams(config: EndpointConfig, port: SharedPort, params: PartitionP
     if config.mode == "connected":
         return port.open_connected(params)
     return port.open_ud(params)
+
+
+def _open_guest_queue_pairs(config: EndpointConfig, fabric: Fabric) -> tuple[Qpn, ...]:
+    """In connected mode the guests share: a connection belongs to the interface's hardware address, and to
+    another one peers would send by datagram."""
+    if config.ethernet is None or config.mode == "connected":
+        return ()
+    return tuple(fabric.open_guest_queue_pairs(config.ethernet.queue_pairs))
 
 
 def _pump_error(device: str, error: OSError) -> LinkError:

@@ -83,6 +83,7 @@ class Interface:
             dhcp=identity_of(self.config, path.port.info.guid, path.params.pkey),
             dhcp6=identity6_of(self.config, path.port.info.guid, path.params.pkey),
             ethernet=self.config.ethernet,
+            guest_qpns=path.guest_qpns,
         )
         self._questions: set[asyncio.Task[Any]] = set()
         self.transitions = Transitions()
@@ -549,7 +550,7 @@ class Interface:
         before = self.path
         path = DataPath.open(self.config, self.port, before.device, params)
         try:
-            self.engine.renewed(params, path.hwaddr, path.datagram_mtu_bytes)
+            self.engine.renewed(params, path.hwaddr, path.datagram_mtu_bytes, path.guest_qpns)
             rc = path.connect(self.loop, self.counts, self.transitions.note)
         except BaseException as error:
             path.close()

@@ -58,6 +58,7 @@ from ipoibu.proto.effects import (
     SendPacket,
     SetGuest,
     SetNeighbour,
+    SetQueuePair,
     WatchDhcp,
     Withdraw,
 )
@@ -257,6 +258,7 @@ class Shell:
                 | WatchDhcp()
                 | SetGuest()
                 | DropGuest()
+                | SetQueuePair()
                 | SetNeighbour()
                 | DropNeighbour()
             ) if self.is_severed:
@@ -269,8 +271,8 @@ class Shell:
             case AskProxy():
                 route = self._ask_proxy(effect.sender, effect.target)
                 return self._engine.proxy_asked(self._loop.time(), effect, route)
-            case SendFrame(destination, frame):
-                pump.send_frame(destination, frame)
+            case SendFrame(destination, frame, source):
+                pump.send_frame(destination, frame, source or 0)
             case SendPacket(packet):
                 pump.send_packet(packet)
             case Forward(packet):
@@ -287,6 +289,8 @@ class Shell:
                 pump.host_mac_del(hwaddr.gid.raw, hwaddr.qpn)
             case DropGuest(ip):
                 pump.guest_del(key_of(ip))
+            case SetQueuePair(mac, qpn):
+                pump.guest_qpn_set(mac.raw, qpn or 0)
             case Attach() | Detach() | FindPath() | JoinToSend() | LeaveToSend() if self.subnet:
                 self.subnet.request(effect)
             case Attach(mgid):

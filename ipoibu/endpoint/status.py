@@ -143,43 +143,47 @@ def guests(
     known: Iterable[GuestInfo], hosts: Iterable[NeighbourInfo], refused: Iterable[RefusalInfo]
 ) -> list[dict[str, Any]]:
     """What `handed_off` returned, as plain values; any thread may call it."""
-    return [
-        {
-            "kind": "guest",
-            "ip": str(guest.ip),
-            "mac": str(guest.mac),
-            "hwaddr": None,
-            "state": guest.state.value,
-            "age_s": round(guest.heard_s, 3),
-            "count": None,
-            "holder": None,
-        }
-        for guest in known
-    ] + [
-        {
-            "kind": "host",
-            "ip": None,
-            "mac": str(host.mac),
-            "hwaddr": str(host.hwaddr),
-            "state": "used" if host.is_used else "heard",
-            "age_s": round(host.heard_s, 3),
-            "count": None,
-            "holder": None,
-        }
-        for host in hosts
-    ] + [
-        {
-            "kind": "refused",
-            "ip": str(it.ip),
-            "mac": str(it.mac),
-            "hwaddr": None,
-            "state": it.reason.value,
-            "age_s": round(it.age_s, 3),
-            "count": it.count,
-            "holder": None if it.holder is None else str(it.holder),
-        }
-        for it in refused
-    ]
+    return (
+        [
+            {
+                "kind": "guest",
+                "ip": str(guest.ip),
+                "mac": str(guest.mac),
+                "hwaddr": None if guest.hwaddr is None else str(guest.hwaddr),
+                "state": guest.state.value,
+                "age_s": round(guest.heard_s, 3),
+                "count": None,
+                "holder": None,
+            }
+            for guest in known
+        ]
+        + [
+            {
+                "kind": "host",
+                "ip": None,
+                "mac": str(host.mac),
+                "hwaddr": str(host.hwaddr),
+                "state": "used" if host.is_used else "heard",
+                "age_s": round(host.heard_s, 3),
+                "count": None,
+                "holder": None,
+            }
+            for host in hosts
+        ]
+        + [
+            {
+                "kind": "refused",
+                "ip": str(it.ip),
+                "mac": str(it.mac),
+                "hwaddr": None,
+                "state": it.reason.value,
+                "age_s": round(it.age_s, 3),
+                "count": it.count,
+                "holder": None if it.holder is None else str(it.holder),
+            }
+            for it in refused
+        ]
+    )
 
 
 def ethernet(interface: Interface) -> dict[str, Any] | None:

@@ -101,8 +101,8 @@ class TxQueues:
             raise AttributeError(f"a pump has no command {command!r}")
         return lambda *arguments: self._all(lambda pump: getattr(pump, command)(*arguments))
 
-    def send_frame(self, dest: Destination, frame: bytes) -> bool:
-        return self._pumps[0].send_frame(dest, frame)
+    def send_frame(self, dest: Destination, frame: bytes, source_qpn: int = 0) -> bool:
+        return self._pumps[0].send_frame(dest, frame, source_qpn)
 
     def send_packet(self, packet: bytes) -> bool:
         """Send by the queue that the packet came from, before later packets of that queue."""

@@ -193,6 +193,13 @@ class Fabric(ABC):
         """
         raise LinkError("this device has one TX queue only")
 
+    def open_guest_queue_pairs(self, count: int) -> Sequence[Qpn]:
+        """Open up to `count` queue pairs for guests behind a TAP: datagrams to them come to the fabric's own
+        queue pair, and it sends as them. The endpoint calls this at most once, and before it makes the pump;
+        none if the device cannot, or `LinkError`. They end with the fabric.
+        """
+        return ()
+
     def open_connection(self) -> RcQueuePair:
         """Open a connection's queue pair, in INIT; all connections share one receive queue."""
         raise LinkError("this device has no connected mode")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 from ipoibu._core import FaultyFabric
+from ipoibu.addr import Qpn
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import Fabric, TxQueue
 from ipoibu.fabric.wrapped import WrappedFabric
@@ -81,6 +82,9 @@ class FaultyUd(WrappedFabric):
         ]
         self._faulty += tx_queues
         return tx_queues
+
+    def open_guest_queue_pairs(self, count: int) -> Sequence[Qpn]:
+        return self._inner.open_guest_queue_pairs(count)
 
     def counters(self) -> dict[str, int]:
         total = Counter[str]()

@@ -68,7 +68,9 @@ def _bridge(link: Link, bridge: Link | None, own: Sequence[str], *, has_guests: 
     if bridge is None and has_guests:
         return Finding("guest_bridge", "ok", f"{name} is in no bridge; its guests reach it without")
     if bridge is None:
-        detail = f"{name} is in no bridge, and the host has no address on it: nobody can be behind it"
+        detail = (
+            f"{name} is in no bridge, and the host has no address on it: nobody can be behind it"
+        )
         return Finding("guest_bridge", "warn", detail, f"ip link set {name} master BRIDGE")
     if not bridge.up:
         detail = f"{bridge.name}, the bridge of {name}, is down"
@@ -125,12 +127,18 @@ def _tables(name: str, guests: int, hosts: int, stats: Mapping[str, int]) -> Fin
     )
     evicted = sum(
         stats.get(f"engine.{counter}", 0)
-        for counter in ("ethernet_guest_evicted", "ethernet_guests_full", "ethernet_neighbour_evicted")
+        for counter in (
+            "ethernet_guest_evicted",
+            "ethernet_guests_full",
+            "ethernet_neighbour_evicted",
+        )
     )
     status: Status = "ok"
     if evicted:
         status, text = "warn", f"{text}; {evicted} times there was no room"
-    elif guests > NEARLY_FULL * ETHERNET_GUESTS_MAX or hosts > NEARLY_FULL * ETHERNET_NEIGHBOURS_MAX:
+    elif (
+        guests > NEARLY_FULL * ETHERNET_GUESTS_MAX or hosts > NEARLY_FULL * ETHERNET_NEIGHBOURS_MAX
+    ):
         status, text = "warn", f"{text}: nearly full, and then those silent for longest make room"
     remedy = None if status == "ok" else "divide the guests between several TAPs"
     return Finding("guest_tables", status, text, remedy)

@@ -81,6 +81,7 @@ class LinkConfig:
     dhcp: DhcpIdentity | None = None  # None: no DHCP client
     dhcp6: Dhcp6Identity | None = None  # likewise of DHCPv6
     ethernet: EthernetConfig | None = None  # the hand-off to guests behind a TAP
+    guest_qpns: tuple[Qpn, ...] = ()  # the queue pairs for these guests, beside `hwaddr`'s
 
     def __post_init__(self) -> None:
         largest = self.params.mtu_bytes - ENCAP_LEN
@@ -168,12 +169,14 @@ class EngineContext:
         self._effects: list[Effect] = []
         self._warnings: dict[str, TokenBucket] = {}  # by counter
         self._groups = {group.mgid: group for group in config.params.groups}
+        self._guest_qpns = frozenset(config.guest_qpns)
 
     def renew(self, config: LinkConfig) -> None:
         """Take the configuration of another queue pair, and perhaps another link."""
         self.config = config
         self.hwaddr = config.hwaddr
         self._groups = {group.mgid: group for group in config.params.groups}
+        self._guest_qpns = frozenset(config.guest_qpns)
 
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)
@@ -224,7 +227,15 @@ class EngineContext:
         Multicast always has a GRH (E5). A datagram without GRH is another host's, even if its queue pair
         has the same number as ours.
         """
-        return source.qpn == self.hwaddr.qpn and source.sgid == self.hwaddr.gid
+        return source.sgid == self.hwaddr.gid and self.is_our_qpn(source.qpn)
+
+    def is_our_qpn(self, qpn: Qpn) -> bool:
+        """Return whether the queue pair is ours or, behind a TAP, a guest's."""
+        return qpn == self.hwaddr.qpn or qpn in self._guest_qpns
+
+    def is_ours(self, hwaddr: HwAddr) -> bool:
+        """Return whether a hardware address is ours or, behind a TAP, a guest's."""
+        return hwaddr.gid == self.hwaddr.gid and self.is_our_qpn(hwaddr.qpn)
 
     def unicast(self, hwaddr: HwAddr) -> Destination:
         """Return the destination of one host, with the parameters that all hosts of the link share."""
@@ -245,8 +256,17 @@ class EngineContext:
         """Return the MGID of an IP group or of 255.255.255.255 on this link (G1-G5)."""
         return mgid.of_group(group, self.config.params.pkey, self.config.params.scope)
 
-    def send(self, destination: Destination, kind: EtherType, payload: bytes) -> None:
-        self.emit(SendFrame(destination, Encap(kind, payload).pack()))
+    def send(
+        self,
+        destination: Destination,
+        kind: EtherType,
+        payload: bytes,
+        source: HwAddr | None = None,
+    ) -> None:
+        """Send a message from our queue pair or, with a `source`, from that of a guest."""
+        is_guests = source is not None and source.qpn != self.hwaddr.qpn
+        qpn = source.qpn if source is not None and is_guests else None
+        self.emit(SendFrame(destination, Encap(kind, payload).pack(), qpn))
 
     def _destination(self, gid: Gid, qpn: Qpn) -> Destination:
         params = self.config.params

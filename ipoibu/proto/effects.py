@@ -2,7 +2,8 @@
 """Effects: plain values that every input of the engine returns, in the order to carry them out.
 
 The shell carries them out: `Publish`, `Withdraw`, `SendFrame`, `SendPacket`, `Forward`, `WatchDhcp`,
-`Deliver`, `SetGuest`, `DropGuest`, `SetNeighbour` and `DropNeighbour` become commands to the pump;
+`Deliver`, `SetGuest`, `DropGuest`, `SetQueuePair`, `SetNeighbour` and `DropNeighbour` become commands to the
+pump;
 `Attach` and `Detach` go to the fabric and, under a subnet administrator (SA), join and leave the group;
 `FindPath`, `JoinToSend` and `LeaveToSend` go to the SA client; the rest to the host side.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, Mac
+from ipoibu.addr import Gid, HwAddr, IpAddress, Mac, Qpn
 from ipoibu.ib import Destination
 from ipoibu.wire import dhcp6
 from ipoibu.wire.arp import Arp
@@ -90,10 +91,12 @@ class AskProxy:
 
 @dataclass(frozen=True, slots=True)
 class SendFrame:
-    """Send `frame` (encapsulation header and payload) as a UD datagram to `destination`."""
+    """Send `frame` (encapsulation header and payload) as a UD datagram to `destination`, from our queue pair
+    or from `source`, a guest's."""
 
     destination: Destination
     frame: bytes
+    source: Qpn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,15 @@ class DropGuest:
     """No guest has `ip`: packets for it, and the first one from it, come up."""
 
     ip: IpAddress
+
+
+@dataclass(frozen=True, slots=True)
+class SetQueuePair:
+    """Packets of the guest `mac` leave from the queue pair `qpn`, and what comes there is the guest's;
+    None: it shares the interface's."""
+
+    mac: Mac
+    qpn: Qpn | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +281,7 @@ Effect = (
     | Deliver
     | SetGuest
     | DropGuest
+    | SetQueuePair
     | SetNeighbour
     | DropNeighbour
     | Attach

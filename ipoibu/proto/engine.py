@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface, Mac
+from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface, Mac, Qpn
 from ipoibu.errors import BadFrame, UsageError
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import IPV6_MIN_MTU
@@ -43,6 +43,7 @@ from ipoibu.proto.effects import (
     Log,
     SetGuest,
     SetNeighbour,
+    SetQueuePair,
 )
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.guests import GuestInfo
@@ -161,20 +162,34 @@ class Engine:
         another queue pair on the same link, and nobody had time to take them."""
         self._addresses.keep_ours()
 
-    def renewed(self, params: PartitionParams, hwaddr: HwAddr, mtu_bytes: int) -> None:
-        """Take another queue pair, and perhaps another link; the caller does so only while the port is
-        down.
+    def renewed(
+        self,
+        params: PartitionParams,
+        hwaddr: HwAddr,
+        mtu_bytes: int,
+        guest_qpns: tuple[Qpn, ...] = (),
+    ) -> None:
+        """Take another queue pair with those of the guests, and perhaps another link; the caller does so only
+        while the port is down.
 
         `UsageError` if IPv6 fits now and did not before, or the other way round: then the interface must
         start again, because the engine has refused addresses and groups for that reason.
         """
-        config = replace(self._context.config, params=params, hwaddr=hwaddr, mtu_bytes=mtu_bytes)
+        config = replace(
+            self._context.config,
+            params=params,
+            hwaddr=hwaddr,
+            mtu_bytes=mtu_bytes,
+            guest_qpns=guest_qpns,
+        )
         if config.carries_ipv6 != self._context.config.carries_ipv6:
             raise UsageError(
                 f"the link's MTU went from {self._context.config.mtu_bytes} to {mtu_bytes}, "
                 f"and IPv6 needs {IPV6_MIN_MTU}: start the interface again"
             )
         self._context.renew(config)
+        if self.handoff is not None:
+            self.handoff.renewed()
 
     def router_changed(self, is_router: bool) -> None:
         """Set the Router flag of our neighbour advertisements (RFC 4861 §4.4)."""
@@ -553,7 +568,7 @@ class Engine:
         """Return which guests used addresses that they may not."""
         return [] if self.handoff is None else self.handoff.refused(now)
 
-    def handed_off(self) -> list[SetGuest | SetNeighbour]:
+    def handed_off(self) -> list[SetGuest | SetQueuePair | SetNeighbour]:
         """Return what another pump has to know of guests and MACs."""
         return [] if self.handoff is None else self.handoff.published()
 

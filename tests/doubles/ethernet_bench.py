@@ -25,6 +25,7 @@ from ipoibu.proto.effects import (
     SendPacket,
     SetGuest,
     SetNeighbour,
+    SetQueuePair,
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource
@@ -61,10 +62,12 @@ class Lan:
         *,
         mtu_bytes: int = 0,
         has_sa: bool = False,
+        guest_qpns: tuple[Qpn, ...] = (),
     ) -> None:
         config = replace(
             TEMPLATE,
             hwaddr=OUR,
+            guest_qpns=guest_qpns,
             ethernet=EthernetConfig(static or {}),
             mtu_bytes=mtu_bytes,
             has_sa=has_sa,
@@ -77,7 +80,9 @@ class Lan:
         self.frames: list[Frame] = []  # to guests
         self.sent: list[tuple[Destination, Encap]] = []  # messages to the link
         self.packets: list[tuple[bytes, IpAddress | None]] = []  # frames that guests sent on
+        self.senders: list[Qpn | None] = []  # the queue pairs of these messages, None: ours
         self.guests: dict[IpAddress, tuple[Mac, bool]] = {}
+        self.queue_pairs: dict[Mac, Qpn] = {}
         self.sources: dict[Mac, HwAddr] = {}
         self.table: dict[IpAddress, Publish] = {}
         self.groups: set[Gid] = set()
@@ -99,8 +104,14 @@ class Lan:
                     self.counts[reason] += 1
                 case Deliver(raw):
                     self.frames.append(ethernet.parse_untrusted(raw))
-                case SendFrame(destination, frame):
+                case SendFrame(destination, frame, sender):
                     self.sent.append((destination, encap.parse_untrusted(frame)))
+                    self.senders.append(sender)
+                case SetQueuePair(mac, None):
+                    del self.queue_pairs[mac]
+                case SetQueuePair(mac, Qpn() as qpn):
+                    assert qpn not in self.queue_pairs.values()
+                    self.queue_pairs[mac] = qpn
                 case SendPacket(raw, next_hop):
                     self.packets.append((raw, next_hop))
                 case SetGuest(ip, mac, is_firm):
@@ -124,7 +135,14 @@ class Lan:
                     self.groups.discard(mgid)
 
     def clear(self) -> None:
-        for seen in (self.frames, self.sent, self.packets, self.counts, self.effects):
+        for seen in (
+            self.frames,
+            self.sent,
+            self.senders,
+            self.packets,
+            self.counts,
+            self.effects,
+        ):
             seen.clear()
 
     def run(self, duration_s: float) -> None:

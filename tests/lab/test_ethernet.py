@@ -80,3 +80,68 @@ def test_a_container_and_the_kernels_ipoib_reach_each_other(
         lab_kernel, commands, directory=tmp_path, timeout_s=150, kernel_arguments=[PORT] * 2
     ):
         result.check()
+
+
+OF_THEIR_OWN = """
+reach() { ip netns exec "$1" ping -q -c 1 -W 1 "$2"; }
+lladdr() { local shown; shown=($(ip neigh show "$1" dev ib0)); echo "${shown[2]}"; }
+has() { [[ $(lladdr "$1") == "$2" ]]; }
+guest() { # NAME NUMBER
+    ip netns add "$1"
+    ip link add "v$2" mtu "$IB_MTU" type veth \
+        peer name eth0 mtu "$IB_MTU" address "52:54:00:00:00:0$2" netns "$1"
+    ip link set "v$2" master br0 up
+    ip netns exec "$1" ip link set eth0 up
+    ip netns exec "$1" ip address add "10.9.0.1$2/24" dev eth0
+}
+handed_off() {
+    : >/tmp/ib0.log
+    ipoibu up ib0 --device soft:vec0@rxe0 --mtu "$IB_MTU" --ethernet >>/tmp/ib0.log 2>&1 &
+    ib_pid=$!
+    until_true 40 "ib0" reports_up || { cat /tmp/ib0.log >&2; return 1; }
+    ip link add br0 type bridge
+    ip link set br0 mtu "$IB_MTU" up
+    ip link set ib0 master br0
+    guest one 1
+    guest two 2
+    meet up 60
+    until_true 20 "the kernel from one" reach one 10.9.0.2
+    until_true 20 "the kernel from two" reach two 10.9.0.2
+    meet reached 60
+    ip netns exec two ip address del 10.9.0.12/24 dev eth0
+    ip netns exec one sysctl -qw net.ipv4.conf.eth0.arp_notify=1
+    ip netns exec one ip address add 10.9.0.12/24 dev eth0
+    ip netns exec one ip link set eth0 address 52:54:00:00:00:01 # the kernel announces its addresses
+    meet moved 60
+    meet done 60
+    ib_down
+}
+first() { as_host soft:vec0@rxe0 handed_off; }
+second() {
+    local one two
+    call verbs_guest:on_the_wire
+    kernel_start datagram
+    meet up 60
+    until_true 20 "guest one" five_pings 10.9.0.11
+    until_true 20 "guest two" five_pings 10.9.0.12
+    one=$(lladdr 10.9.0.11) two=$(lladdr 10.9.0.12)
+    [[ ${one:12:47} == "${two:12:47}" && $one != "$two" ]] # flags and number, then the GID
+    meet reached 60
+    meet moved 60
+    until_true 20 "the announced hardware address" has 10.9.0.12 "$one"
+    five_pings 10.9.0.12
+    meet done 60
+}
+"""
+
+
+def test_the_kernel_has_a_neighbour_for_each_guest_and_follows_a_move(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    """Two containers behind a TAP on the built-in HCA, under the kernel's own SA client."""
+    prelude = source(*SCRIPTS) + OF_THEIR_OWN
+    commands = [shell(f"{prelude}{name}") for name in ("first", "second")]
+    for result in run(
+        lab_kernel, commands, directory=tmp_path, timeout_s=150, kernel_arguments=[PORT] * 2
+    ):
+        result.check()

@@ -315,12 +315,12 @@ MUTATIONS: Final = (
     Mutation(
         "N6",
         _PUMP + "command.c",
-        "    ipu_transmit_enqueue(pump, index, ah, frame, command->len);\n",
+        "    ipu_transmit_enqueue(pump, index, ah, frame, command->len, command->send_frame.source_qpn);\n",
         "    struct ipu_send send = {.cookie = index, .addr = frame, .len = command->len};\n"
         "    if (ah->connection != NULL)\n"
         "        ipu_connection_enqueue(pump, ah->connection, ah, send);\n"
         "    else\n"
-        "        ipu_transmit_enqueue(pump, index, ah, frame, command->len);\n",
+        "        ipu_transmit_enqueue(pump, index, ah, frame, command->len, 0);\n",
     ),
     Mutation(
         "C8",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import struct
@@ -225,7 +226,7 @@ def test_events_of_guests_are_printed_as_they_happen(
     out = tmp_path / "events"
     address = "10.77.0.77"
     with out.open("w") as file:
-        monitor = bridged.host.popen(
+        monitor = bridged.host.namespace.popen(
             [sys.executable, "-m", "ipoibu.cli", "monitor", "ib0", "-j", "--topic", "guest"],
             stdout=file,
         )
@@ -233,8 +234,13 @@ def test_events_of_guests_are_printed_as_they_happen(
             first, second = bridged.guests
             far = str(bridged.far.ipv4.ip)
             until(lambda: reaches(first, far), 20)
+            numbers = itertools.count(100)
+            until(
+                lambda: _talks_from(first, f"10.77.0.{next(numbers)}", far) and out.read_text(), 20
+            )
             inside(first, f"ip address add {address}/24 dev eth0")
-            until(lambda: _hears(first, address, far, out, "learned"), 20)
+            first.run(["ping", "-c1", "-W1", "-I", address, far])
+            until(lambda: _event(out, address, "learned"), 20)
             inside(first, f"ip address del {address}/24 dev eth0")
             inside(
                 second,
@@ -252,9 +258,12 @@ def test_events_of_guests_are_printed_as_they_happen(
     assert (moved["hwaddr"], moved["former"]) == (MACS[1], MACS[0])
 
 
-def _hears(place: Namespace, address: str, far: str, out: Path, detail: str) -> bool:
-    place.run(["ping", "-c1", "-W1", "-I", address, far])
-    return _event(out, address, detail) is not None
+def _talks_from(guest: Namespace, address: str, far: str) -> bool:
+    """Have the guest use another address for one packet; the monitor may not listen yet."""
+    inside(guest, f"ip address add {address}/32 dev eth0")
+    guest.run(["ping", "-c1", "-W1", "-I", address, far])
+    inside(guest, f"ip address del {address}/32 dev eth0")
+    return True
 
 
 def _event(out: Path, address: str, detail: str) -> dict[str, str] | None:

@@ -404,6 +404,62 @@ static void a_source_of_more_than_24_bits_is_refused(void)
     soft_hca_close(b.hca);
 }
 
+static void a_further_number_is_one_more_queue_pair_to_peers(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *qp = create_ud(&b), *peer = create_ud(&b);
+    struct soft_send_wr wr = send_wr(&b, peer, 1, "to", 2);
+    uint32_t own = soft_qp_qpn(qp), wanted = own == 0x777 ? 0x778 : 0x777, number, other;
+    uint8_t buffer[64];
+    struct soft_wc wc;
+
+    CHECK_EQUAL(soft_qp_add_number(qp, wanted, &number), 0);
+    CHECK_EQUAL(number, wanted);
+    CHECK_EQUAL(soft_qp_add_number(qp, wanted, &other), 0); /* it is taken: the next free one */
+    CHECK(other != wanted && other != own && other != soft_qp_qpn(peer));
+    post_recv(peer, 42, buffer, sizeof(buffer));
+    wr.source_qpn = number;
+    send_one(&b, qp, &wr);
+    CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+    CHECK_EQUAL(wc.src_qp, number);
+    for (int i = 0; i < 3; i++) {
+        post_recv(qp, 50 + i, buffer, sizeof(buffer));
+        wr = send_wr(&b, qp, 2, "fro", 3);
+        wr.remote_qpn = i == 0 ? own : i == 1 ? number : other;
+        send_one(&b, peer, &wr);
+        CHECK_EQUAL(soft_cq_poll(b.cq, 1, &wc), 1);
+        CHECK_EQUAL(wc.wr_id, 50 + i);
+        CHECK_EQUAL(wc.qp_num, wr.remote_qpn);
+        CHECK_EQUAL(wc.src_qp, soft_qp_qpn(peer));
+    }
+    wr.remote_qkey = QKEY + 1; /* the key is the queue pair's */
+    send_one(&b, peer, &wr);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_QKEY), 1);
+    soft_qp_destroy(qp);
+    wr.remote_qkey = QKEY;
+    send_one(&b, peer, &wr);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_QPN), 1);
+    CHECK_EQUAL(soft_qp_add_number(create_qp(&b, SOFT_QPT_RC, 0, QKEY), 0, &number), -EINVAL);
+    wr.source_qpn = 0x1000000;
+    CHECK_EQUAL(soft_qp_post_send(peer, &wr, 1), -EINVAL);
+    soft_hca_close(b.hca);
+}
+
+static void further_numbers_count_as_queue_pairs(void)
+{
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *qp = create_ud(&b), *again;
+    uint32_t number;
+
+    for (int i = 1; i < SOFT_MAX_QP; i++)
+        CHECK_EQUAL(soft_qp_add_number(qp, 0, &number), 0);
+    CHECK_EQUAL(soft_qp_add_number(qp, 0, &number), -ENOSPC);
+    soft_qp_destroy(qp);
+    again = create_ud(&b);
+    CHECK_EQUAL(soft_qp_add_number(again, 0, &number), 0);
+    soft_hca_close(b.hca); /* it takes the number along */
+}
+
 int main(void)
 {
     static const struct test tests[] = {
@@ -417,6 +473,8 @@ int main(void)
         TEST(a_tx_queue_sends_as_the_queue_pair_that_it_names),
         TEST(threads_with_a_tx_queue_each_deliver_to_one_queue_pair),
         TEST(a_source_of_more_than_24_bits_is_refused),
+        TEST(a_further_number_is_one_more_queue_pair_to_peers),
+        TEST(further_numbers_count_as_queue_pairs),
     };
 
     return run_tests(tests, sizeof(tests) / sizeof(tests[0]));

@@ -288,6 +288,14 @@ class SoftUd(Fabric):
             raise _translate(error, self._hca.netdev) from error
         return list(self._tx_queues)
 
+    def open_guest_queue_pairs(self, count: int) -> list[Qpn]:
+        """Their numbers are those behind the queue pair's own if they are free, so that a restart which goes
+        on with that one has the same."""
+        try:
+            return [Qpn(number) for number in self._ud.add_numbers(count)]
+        except OSError as error:
+            raise _translate(error, self._hca.netdev) from error
+
     def _close_tx_queues(self) -> None:
         while self._tx_queues:
             self._tx_queues.pop().close()

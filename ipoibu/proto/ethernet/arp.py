@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """ARP between guests and the link: RFC 826 with 6-byte addresses here, with 20-byte ones there (R1).
 
-A message keeps its addresses of IPv4. Towards the link the sender is the interface, whichever guest asks
-or answers; towards the guests it is the MAC of the neighbour. So a guest answers for its address itself,
-defends it itself (RFC 5227) and announces it itself.
+A message keeps its addresses of IPv4. Towards the link the sender is the guest by its queue pair, or the
+interface for a guest that has none; towards the guests it is the MAC of the neighbour. So a guest answers
+for its address itself, defends it itself (RFC 5227) and announces it itself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ipoibu.proto.context import EngineContext, FrameSource
 from ipoibu.proto.effects import Deliver
 from ipoibu.proto.ethernet.guests import Guests
 from ipoibu.proto.ethernet.macs import Macs
+from ipoibu.proto.ethernet.queue_pairs import QueuePairs
 from ipoibu.wire import arp, ethernet, ethernet_arp
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame
@@ -28,10 +29,13 @@ _NO_ADDRESS: Final = IPv4Address(0)
 class GuestArp:
     """Translates ARP; the caller has checked the source MAC of a guest's frame."""
 
-    def __init__(self, context: EngineContext, macs: Macs, guests: Guests) -> None:
+    def __init__(
+        self, context: EngineContext, macs: Macs, guests: Guests, queue_pairs: QueuePairs
+    ) -> None:
         self._context = context
         self._macs = macs
         self._guests = guests
+        self._queue_pairs = queue_pairs
 
     # -- from guests -----------------------------------------------------------------------------
 
@@ -64,7 +68,7 @@ class GuestArp:
         target = self._macs.hwaddr(message.target_mac) or receiver
         translated = arp.Arp(
             message.operation,
-            self._context.hwaddr,
+            self._queue_pairs.hwaddr(frame.source),
             message.sender_ip,
             arp.NOBODY if target is None else target,
             message.target_ip,
@@ -83,7 +87,7 @@ class GuestArp:
         message = arp.parse_untrusted(payload)
         sender = message.sender_hwaddr
         is_multicast = source.dgid is not None and source.dgid.is_multicast
-        if sender.same_queue_pair(self._context.hwaddr):
+        if self._context.is_ours(sender):
             self._context.drop(now, source, "echo")
             return
         is_answer = message.operation == arp.REPLY and not is_multicast
@@ -120,11 +124,14 @@ class GuestArp:
 
     def announce(self, ip: IPv4Address) -> None:
         """Tell the link that we receive for a guest's address (A5)."""
-        self._send(arp.request(self._context.hwaddr, ip, ip), None)
+        self._send(arp.request(self._hwaddr(ip), ip, ip), None)
 
     def search(self, sender: IPv4Address, target: IPv4Address) -> None:
         """Ask the link for `target` in the name of a guest."""
-        self._send(arp.request(self._context.hwaddr, sender, target), None)
+        self._send(arp.request(self._hwaddr(sender), sender, target), None)
+
+    def _hwaddr(self, ip: IPv4Address) -> HwAddr:
+        return self._queue_pairs.hwaddr(self._guests.mac(ip))
 
     def _send(self, message: arp.Arp, receiver: HwAddr | None) -> None:
         context = self._context
@@ -132,4 +139,4 @@ class GuestArp:
             destination = context.group(context.mgid(LIMITED_BROADCAST))
         else:
             destination = context.unicast(receiver)
-        context.send(destination, EtherType.ARP, message.pack())
+        context.send(destination, EtherType.ARP, message.pack(), message.sender_hwaddr)

@@ -9,26 +9,37 @@ from typing import Self
 
 from ipoibu.addr import IpAddress, Mac
 from ipoibu.errors import UsageError
-from ipoibu.limits import ETHERNET_STATIC_MAX
+from ipoibu.limits import ETHERNET_STATIC_MAX, GUEST_QUEUE_PAIRS, GUEST_QUEUE_PAIRS_MAX
 
 StaticBindings = Mapping[Mac, frozenset[IpAddress]]
 
 
 @dataclass(frozen=True)
 class EthernetConfig:
-    """`static` has the addresses that an administrator binds to guests (`--guest`)."""
+    """`static` has the addresses that an administrator binds to guests (`--guest`). At most `queue_pairs`
+    guests have a hardware address of their own towards the link, where the device can and in datagram mode;
+    the others share the interface's."""
 
     static: StaticBindings = field(default_factory=dict)
+    queue_pairs: int = GUEST_QUEUE_PAIRS
 
     @classmethod
-    def bound(cls, guests: Iterable[tuple[Mac, Iterable[IpAddress]]]) -> Self:
+    def bound(
+        cls,
+        guests: Iterable[tuple[Mac, Iterable[IpAddress]]],
+        queue_pairs: int = GUEST_QUEUE_PAIRS,
+    ) -> Self:
         """Return a configuration of pairs, of which several may have the same MAC."""
         static: dict[Mac, frozenset[IpAddress]] = {}
         for mac, addresses in guests:
             static[mac] = static.get(mac, frozenset()) | frozenset(addresses)
-        return cls(static)
+        return cls(static, queue_pairs)
 
     def __post_init__(self) -> None:
+        if not 0 <= self.queue_pairs <= GUEST_QUEUE_PAIRS_MAX:
+            raise UsageError(
+                f"{self.queue_pairs} queue pairs for guests: choose 0 to {GUEST_QUEUE_PAIRS_MAX}"
+            )
         owners: dict[IpAddress, Mac] = {}
         for mac, ips in self.static.items():
             if not mac.is_host:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Final
 
-from ipoibu.addr import IpAddress, Mac
+from ipoibu.addr import HwAddr, IpAddress, Mac
 from ipoibu.limits import (
     ETHERNET_ANNOUNCE_S,
     ETHERNET_ANNOUNCED_AT_ONCE,
@@ -35,6 +35,7 @@ from ipoibu.proto.context import EngineContext, is_host
 from ipoibu.proto.effects import DropGuest, Log, SetGuest
 from ipoibu.proto.ethernet.binding import MACHINE, Action, Input, State
 from ipoibu.proto.ethernet.config import StaticBindings
+from ipoibu.proto.ethernet.queue_pairs import QueuePairs
 from ipoibu.proto.ethernet.refusals import Reason, RefusalInfo, Refusals
 from ipoibu.proto.group import Groups
 from ipoibu.proto.ratelimit import TokenBucket
@@ -54,12 +55,14 @@ _WAIT_S: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GuestInfo:
-    """An address of a guest; `heard_s` counts from its last message that came to the engine."""
+    """An address of a guest; `heard_s` counts from its last message that came to the engine. `hwaddr` is its
+    hardware address towards the link, None if it shares the interface's."""
 
     ip: IpAddress
     mac: Mac
     state: State
     heard_s: float
+    hwaddr: HwAddr | None = None
 
 
 @dataclass(slots=True)
@@ -74,7 +77,8 @@ class _Binding:
 
 
 class Guests:
-    """At most `cap` addresses; of those that no guest claims, the longest silent makes room first.
+    """At most `cap` addresses; of those that no guest claims, the longest silent makes room first. A guest
+    that holds one has a queue pair of its own, as far as there are some.
 
     `ask(ip, mac)` asks a guest whether it has an address; `announce(ip, is_router)` tells the link that
     we receive for it.
@@ -88,6 +92,7 @@ class Guests:
         *,
         ask: Callable[[IpAddress, Mac], None],
         announce: Callable[[IpAddress, bool], None],
+        queue_pairs: QueuePairs,
         cap: int = ETHERNET_GUESTS_MAX,
         cap_of_guest: int = ETHERNET_GUEST_ADDRESSES_MAX,
     ) -> None:
@@ -95,6 +100,7 @@ class Guests:
         self._groups = groups
         self._ask = ask
         self._announce = announce
+        self._queue_pairs = queue_pairs
         self._cap = cap
         self._cap_of_guest = cap_of_guest
         self._machine = Machine(MACHINE, context.timers, self._ring)
@@ -205,6 +211,8 @@ class Guests:
             return True
         if is_router is not None:
             binding.is_router = is_router
+        if binding.state in (State.CLAIMED, State.STATIC):
+            self._identify(now, mac)  # there may be a queue pair for it now
         self._feed(now, ip, binding, Input.CLAIM)
         if binding.is_to_announce and is_router is not None:
             self._announce_or_ask(now, ip, binding)
@@ -250,7 +258,8 @@ class Guests:
 
     def snapshot(self, now: float) -> Iterator[GuestInfo]:
         for ip, it in self._bindings.items():
-            yield GuestInfo(ip, it.mac, it.state, now - it.heard)
+            hwaddr = self._queue_pairs.own(it.mac)
+            yield GuestInfo(ip, it.mac, it.state, now - it.heard, hwaddr)
 
     def refused(self, now: float) -> Iterator[RefusalInfo]:
         """Who used an address that it may not."""
@@ -307,6 +316,7 @@ class Guests:
         del own[ip]
         if not own:
             del self._of_mac[mac]
+            self._queue_pairs.release(mac)
 
     def _feed(
         self, now: float, ip: IpAddress, binding: _Binding, fed: Input, rival: Mac | None = None
@@ -324,6 +334,7 @@ class Guests:
                 case Action.FIRM:
                     binding.asked = 0
                     self._context.emit(SetGuest(ip, binding.mac, is_firm=True))
+                    self._identify(now, binding.mac)
                 case Action.JOIN:
                     self._join(now, ip, binding)
                 case Action.ASK:
@@ -353,9 +364,22 @@ class Guests:
         former = holder if change == GuestChange.MOVED else None
         self._context.observe(
             step(
-                Topic.GUEST, ip, before, after, fed, hwaddr=binding.mac, detail=change, former=former
+                Topic.GUEST,
+                ip,
+                before,
+                after,
+                fed,
+                hwaddr=binding.mac,
+                detail=change,
+                former=former,
             )
         )
+
+    def _identify(self, now: float, mac: Mac) -> None:
+        """Give a guest that holds an address a queue pair, if it has none; hosts know its other addresses
+        by the interface's."""
+        if self._queue_pairs.assign(mac) and len(self._of_mac[mac]) > 1:
+            self.arrived(now, mac)
 
     def _take(self, ip: IpAddress, binding: _Binding, rival: Mac | None) -> None:
         if rival is None:

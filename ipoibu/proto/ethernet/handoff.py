@@ -30,7 +30,7 @@ from ipoibu.limits import (
     ETHERNET_WAITING_PACKETS,
 )
 from ipoibu.proto.context import EngineContext, FrameSource, is_host
-from ipoibu.proto.effects import Deliver, SendPacket, SetGuest, SetNeighbour
+from ipoibu.proto.effects import Deliver, SendPacket, SetGuest, SetNeighbour, SetQueuePair
 from ipoibu.proto.ethernet.arp import GuestArp
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.dhcp import GuestDhcp
@@ -38,6 +38,7 @@ from ipoibu.proto.ethernet.guests import GuestInfo, Guests
 from ipoibu.proto.ethernet.listeners import GuestListeners
 from ipoibu.proto.ethernet.macs import Macs, NeighbourInfo, mac_of_next_hop
 from ipoibu.proto.ethernet.nd import GuestNd
+from ipoibu.proto.ethernet.queue_pairs import QueuePairs
 from ipoibu.proto.ethernet.refusals import RefusalInfo
 from ipoibu.proto.group import Groups
 from ipoibu.proto.host_addresses import ALL_IPV4
@@ -70,11 +71,17 @@ class Handoff:
         self._groups = groups
         self._is_up = False
         self._macs = Macs(context, self._is_guest)
+        self._queue_pairs = QueuePairs(context)
         self._guests = Guests(
-            context, groups, config.static, ask=self._ask, announce=self._announce
+            context,
+            groups,
+            config.static,
+            ask=self._ask,
+            announce=self._announce,
+            queue_pairs=self._queue_pairs,
         )
-        self.arp = GuestArp(context, self._macs, self._guests)
-        self.nd = GuestNd(context, self._macs, self._guests)
+        self.arp = GuestArp(context, self._macs, self._guests, self._queue_pairs)
+        self.nd = GuestNd(context, self._macs, self._guests, self._queue_pairs)
         self._dhcp = GuestDhcp(context)
         self._listeners = GuestListeners(context, groups, self._macs)
         self._searches: OrderedDict[IpAddress, _Search] = OrderedDict()
@@ -100,6 +107,10 @@ class Handoff:
         self._dhcp.watch()
         self._listeners.link_up(now, self.nd.own_address)
         self._guests.link_up(now)
+
+    def renewed(self) -> None:
+        """The interface has another queue pair, and others for the guests."""
+        self._queue_pairs.renewed()
 
     def rewired(self, now: float) -> None:
         """The TAP is in another bridge, or up again: other guests may be behind it."""
@@ -307,9 +318,13 @@ class Handoff:
 
     # -- snapshots -------------------------------------------------------------------------------
 
-    def published(self) -> list[SetGuest | SetNeighbour]:
+    def published(self) -> list[SetGuest | SetQueuePair | SetNeighbour]:
         """Return what another pump has to know: destinations come back with packets of guests."""
-        return [*self._guests.published(), *self._macs.published()]
+        return [
+            *self._guests.published(),
+            *self._queue_pairs.published(),
+            *self._macs.published(),
+        ]
 
     @property
     def guest_count(self) -> int:

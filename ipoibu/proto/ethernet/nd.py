@@ -16,6 +16,7 @@ from ipoibu.proto.context import EngineContext, FrameSource
 from ipoibu.proto.effects import Deliver
 from ipoibu.proto.ethernet.guests import Guests
 from ipoibu.proto.ethernet.macs import Macs
+from ipoibu.proto.ethernet.queue_pairs import QueuePairs
 from ipoibu.wire import lladdr, ndisc
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac
@@ -35,10 +36,13 @@ _PADDING: Final = bytes(2)  # RFC 4391 §9.3: before the hardware address
 class GuestNd:
     """Translates neighbour discovery; the caller has checked the source MAC of a guest's frame."""
 
-    def __init__(self, context: EngineContext, macs: Macs, guests: Guests) -> None:
+    def __init__(
+        self, context: EngineContext, macs: Macs, guests: Guests, queue_pairs: QueuePairs
+    ) -> None:
         self._context = context
         self._macs = macs
         self._guests = guests
+        self._queue_pairs = queue_pairs
 
     # -- from guests -----------------------------------------------------------------------------
 
@@ -88,12 +92,12 @@ class GuestNd:
             return
         named = None if mac is None else self._hwaddr(mac)
         packet = relinked.pack(None if named is None else _PADDING + named.pack())
-        self._send(packet, receiver, group)
+        self._send(packet, receiver, group, self._queue_pairs.hwaddr(frame.source))
 
     def _hwaddr(self, mac: Mac) -> HwAddr | None:
         """Return the hardware address by which the link reaches the host with this MAC."""
         return self._macs.hwaddr(mac) or (
-            self._context.hwaddr if self._guests.is_guest(mac) else None
+            self._queue_pairs.hwaddr(mac) if self._guests.is_guest(mac) else None
         )
 
     # -- from the link ---------------------------------------------------------------------------
@@ -102,7 +106,7 @@ class GuestNd:
         """Take a message of the link; `BadFrame` if it breaks a rule of N2."""
         relinked = ndisc.relinked_untrusted(packet)
         hwaddr = None if relinked.address is None else _hwaddr_untrusted(relinked.address)
-        if hwaddr is not None and hwaddr.same_queue_pair(self._context.hwaddr):
+        if hwaddr is not None and self._context.is_ours(hwaddr):
             if not isinstance(relinked.message, Redirect):
                 self._context.drop(now, source, "echo")
                 return
@@ -143,12 +147,13 @@ class GuestNd:
             receiver = self._guests.mac(destination) or BROADCAST
         sender = self.sender_mac(now, source)
         named: Mac | None = None
-        if hwaddr is not None and not hwaddr.same_queue_pair(self._context.hwaddr):
+        if hwaddr is not None and not self._context.is_ours(hwaddr):
             named = self._macs.learn(now, hwaddr)
             if not isinstance(message, Redirect):
                 sender = named
         elif hwaddr is not None:
-            named = self._guests.mac(_target(message))  # a router of the link names a guest
+            # A router of the link names a guest.
+            named = self._queue_pairs.mac(hwaddr) or self._guests.mac(_target(message))
         packet = relinked.pack(None if named is None else named.raw)
         self._deliver(receiver, sender, packet)
 
@@ -177,29 +182,31 @@ class GuestNd:
 
     def announce(self, ip: IPv6Address, is_router: bool) -> None:
         """Tell the link that we receive for a guest's address (A5)."""
-        message = NeighbourAdvertisement(
-            ip, ALL_NODES, ip, self._context.hwaddr, router=is_router, override=True
-        )
-        self._send(message.pack(), None, ALL_NODES)
+        hwaddr = self._queue_pairs.hwaddr(self._guests.mac(ip))
+        message = NeighbourAdvertisement(ip, ALL_NODES, ip, hwaddr, router=is_router, override=True)
+        self._send(message.pack(), None, ALL_NODES, hwaddr)
 
     def search(self, sender: IPv6Address, target: IPv6Address) -> None:
         """Ask the link for `target` in the name of a guest."""
         group = solicited_node(target)
-        message = NeighbourSolicitation(sender, group, target, self._context.hwaddr)
-        self._send(message.pack(), None, group)
+        hwaddr = self._queue_pairs.hwaddr(self._guests.mac(sender))
+        message = NeighbourSolicitation(sender, group, target, hwaddr)
+        self._send(message.pack(), None, group, hwaddr)
 
     def _deliver(self, receiver: Mac, sender: Mac, packet: bytes) -> None:
         frame = Frame(receiver, sender, EtherType.IPV6, packet)
         self._context.emit(Deliver(frame.pack()))
 
-    def _send(self, packet: bytes, receiver: HwAddr | None, group: IPv6Address | None) -> None:
+    def _send(
+        self, packet: bytes, receiver: HwAddr | None, group: IPv6Address | None, source: HwAddr
+    ) -> None:
         context = self._context
         if len(packet) > context.config.mtu_bytes:
             context.count("ethernet_too_long")
         elif group is not None:
-            context.send(context.group(context.mgid(group)), EtherType.IPV6, packet)
+            context.send(context.group(context.mgid(group)), EtherType.IPV6, packet, source)
         elif receiver is not None:
-            context.send(context.unicast(receiver), EtherType.IPV6, packet)
+            context.send(context.unicast(receiver), EtherType.IPV6, packet, source)
 
 
 def _target(message: ndisc.Message) -> IPv6Address:

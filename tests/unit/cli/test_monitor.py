@@ -77,7 +77,13 @@ def test_an_event_is_one_line() -> None:
     assert monitor.text(NEIGH | ended).endswith("another address: the peer ended the connection")
     assert _without_time(monitor.text(LOST)) == "ib0 lost 7 events: this reader is too slow"
     assert "sa mlx5_0/1 silent: an answer" in monitor.text(SA)
-    guest = {"topic": "guest", "detail": "refused", "before": None, "state": "held", "reason": "52:..:1"}
+    guest = {
+        "topic": "guest",
+        "detail": "refused",
+        "before": None,
+        "state": "held",
+        "reason": "52:..:1",
+    }
     line = monitor.text(NEIGH | guest | {"cause": "another guest has the address"})
     assert line.endswith(
         " guest 10.0.0.2 refused held lladdr 00:..:02: another guest has the address: 52:..:1"

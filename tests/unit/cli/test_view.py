@@ -134,7 +134,12 @@ def test_guests_and_hosts_are_one_line_each() -> None:
         "holder": None,
     }
     host = guest | {"kind": "host", "ip": None, "hwaddr": HWADDR, "state": "used"}
-    refused = guest | {"kind": "refused", "state": "held", "count": 2, "holder": "52:54:00:00:00:01"}
+    refused = guest | {
+        "kind": "refused",
+        "state": "held",
+        "count": 2,
+        "holder": "52:54:00:00:00:01",
+    }
     lines = guests.text([("tap0", [guest, host, refused])]).splitlines()
     assert [" ".join(line.split()) for line in lines] == [
         "guest 10.0.0.7 dev tap0 lladdr 52:54:00:12:34:56 CLAIMED age 3.2s",

@@ -322,9 +322,7 @@ def test_no_frame_of_a_guest_crashes_the_pump(world: tuple[Host, Host]) -> None:
             tap.pump.events()
             far.tun.take()
     settle(tap, far)
-    reasons = (
-        "malformed missed not_ip vlan spoofed bad_csum bad_gso unresolved_hold event_ring_full too_big"
-    )
+    reasons = "malformed missed not_ip vlan spoofed bad_csum bad_gso unresolved_hold event_ring_full too_big"
     ends = ["tx_packets", *(f"tx_{reason}" for reason in reasons.split())]
     assert sum(tap.counter(name) for name in ends) == 2 * len(good)
     assert struct.calcsize("=BBHHHH6x") == len(NO_VNET)

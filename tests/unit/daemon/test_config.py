@@ -321,7 +321,7 @@ def test_a_file_names_the_children_with_their_own_options(tmp_path: Path) -> Non
             "[child.0x8001]\nqueues = 2",
             [
                 "3: child.0x8001.queues: unknown key"
-                " (known: address, dhcp-client-id, guest, mode, mtu, proxy, route)"
+                " (known: address, dhcp-client-id, guest, guest-queue-pairs, mode, mtu, proxy, route)"
             ],
         ),
         ("[child.8001]", ["2: child.8001: P_Key '8001' may be decimal or not"]),

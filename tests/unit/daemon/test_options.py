@@ -31,7 +31,7 @@ PARTS = {
 each_option = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 
 # These go together, and exclude other options.
-ETHERNET = {"ethernet", "guest"}
+ETHERNET = {"ethernet", "guest", "guest-queue-pairs"}
 ALONE = {"queues"} | ETHERNET
 
 
@@ -62,6 +62,10 @@ def test_the_options_of_the_hand_off_fill_one_field() -> None:
     assert config.endpoint.ethernet == EthernetConfig({Mac.parse("52:54:00:12:34:56"): ips})
     child = config.child(PKey(0x8001), {})
     assert child.endpoint.ethernet == EthernetConfig()
+    config = InterfaceConfig.build("ib0", {**texts, "guest-queue-pairs": "7"})
+    assert config.endpoint.ethernet == EthernetConfig({Mac.parse("52:54:00:12:34:56"): ips}, 7)
+    child = config.child(PKey(0x8001), {})
+    assert child.endpoint.ethernet == EthernetConfig(queue_pairs=7)
     off = InterfaceConfig.build("ib0", {"device": "soft:eth0", "ethernet": "off"})
     assert off.endpoint.ethernet is None
 
@@ -70,6 +74,11 @@ def test_the_options_of_the_hand_off_fill_one_field() -> None:
     ("texts", "error"),
     [
         ({"guest": ["52:54:00:12:34:56=10.0.0.7"]}, "--guest is for the guests behind a TAP"),
+        ({"guest-queue-pairs": "4"}, "--guest-queue-pairs is for the guests behind a TAP"),
+        (
+            {"ethernet": "on", "guest-queue-pairs": "1025"},
+            "--guest-queue-pairs: '1025': expected 0 to 1024 queue pairs",
+        ),
         (
             {"ethernet": "on", "address": ["10.0.0.1/24"]},
             "--ethernet: the guests have the addresses",
@@ -96,7 +105,7 @@ def test_the_hand_off_excludes_what_guests_do_themselves(texts: Any, error: str)
 @each_option
 def test_a_child_inherits_what_the_table_says(option: Option) -> None:
     texts = {"device": "soft:eth0", option.name: option.example}
-    texts |= {"ethernet": "on"} if option.name == "guest" else {}
+    texts |= {"ethernet": "on"} if option.name in ETHERNET else {}
     child = InterfaceConfig.build("ib0", texts).child(PKey(0x8001), {})
     assert (option.name in child.values) == option.is_inherited
 
@@ -122,7 +131,9 @@ def test_a_child_has_its_parents_endpoint_but_for_what_is_its_own() -> None:
         parent="ib0",
         rail_monitor=(),
     )
-    assert set(own) | {"guest"} == {it.name for it in OPTIONS if "child" in it.commands}
+    assert set(own) | {"guest", "guest-queue-pairs"} == {
+        it.name for it in OPTIONS if "child" in it.commands
+    }
 
 
 def test_no_two_options_share_a_name_or_a_field() -> None:

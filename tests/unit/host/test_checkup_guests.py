@@ -38,9 +38,7 @@ def test_healthy_guests_are_named_by_mac_and_address() -> None:
         entry("guest"), entry("guest", ip="fd00::7"), entry("guest", ip="10.0.0.8", mac=MAC2)
     )
     assert {it.status for it in found.values()} == {"ok"}
-    assert found["guests"].detail == (
-        f"behind tap0: {MAC} (10.0.0.7 fd00::7), {MAC2} (10.0.0.8)"
-    )
+    assert found["guests"].detail == (f"behind tap0: {MAC} (10.0.0.7 fd00::7), {MAC2} (10.0.0.8)")
     assert found["guest_bridge"].detail == "tap0 is a port of br0"
 
 
@@ -76,7 +74,13 @@ def test_a_bridge_with_a_larger_mtu_is_named() -> None:
 
 
 def test_each_refusal_says_who_has_the_address_and_what_to_do() -> None:
-    refused = {"kind": "refused", "mac": MAC2, "holder": MAC, "count": 4, "age_s": 3.2}
+    refused: dict[str, Any] = {
+        "kind": "refused",
+        "mac": MAC2,
+        "holder": MAC,
+        "count": 4,
+        "age_s": 3.2,
+    }
     for state, holder, why, remedy in (
         ("bound", MAC, f"--guest binds it to {MAC}", f"--guest {MAC2}=10.0.0.7"),
         ("held", MAC, f"guest {MAC} has it", "ipoibu guests tap0"),

@@ -27,6 +27,7 @@ from ipoibu.proto.ethernet.binding import State
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.guests import Guests
 from ipoibu.proto.ethernet.macs import hashed
+from ipoibu.proto.ethernet.queue_pairs import QueuePairs
 from ipoibu.proto.group import Groups
 from ipoibu.wire import arp, ethernet_arp
 from ipoibu.wire.encap import EtherType
@@ -384,6 +385,7 @@ def guests(
             {},
             ask=lambda ip, mac: None if asked is None else asked.append(ip),
             announce=lambda ip, is_router: None,
+            queue_pairs=QueuePairs(context),
             cap=cap,
             cap_of_guest=cap_of_guest,
         ),

@@ -10,7 +10,16 @@ from ipoibu.limits import DROPS_QUIET_S, ETHERNET_REFUSALS_MAX
 from ipoibu.proto.ethernet.refusals import Reason, Refusals
 from ipoibu.proto.transition import Topic, Transition
 from ipoibu.wire import arp
-from tests.doubles.ethernet_bench import GUEST, GUEST2, GUEST2_IP, GUEST_IP, NOBODY, PEER, PEER_IP, Lan
+from tests.doubles.ethernet_bench import (
+    GUEST,
+    GUEST2,
+    GUEST2_IP,
+    GUEST_IP,
+    NOBODY,
+    PEER,
+    PEER_IP,
+    Lan,
+)
 
 
 def changes(lan: Lan) -> list[tuple[str, str, str, str]]:
