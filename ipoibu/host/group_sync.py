@@ -6,6 +6,9 @@ sees on the TUN, are not: the kernel sends none for 224.0.0.x under net.ipv4.igm
 and reports get lost. Since Linux 6.14 the kernel sends a notice of each change; older kernels send none,
 so the group sync lists the groups every second there. A packet socket changes the all-multicast mode
 without a notice, so it lists the groups now and then on every kernel.
+
+A multicast router forwards packets of groups that its own sockets need not have joined. While it uses the
+interface, the groups of its multicast routes count, too: a new sender may be on any of its interfaces.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from ipoibu.host.route_message import attributes
 from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S
 
 # linux/rtnetlink.h
+_RTNLGRP_IPV4_MROUTE: Final = 6
+_RTNLGRP_IPV6_MROUTE: Final = 10
 _RTNLGRP_IPV4_NETCONF: Final = 24  # a multicast router begins or ends to use the interface
 _RTNLGRP_IPV6_NETCONF: Final = 25
 _RTNLGRP_IPV4_MCADDR: Final = 37
@@ -62,6 +67,7 @@ class GroupSync:
         self._netlink = netlink
         self._lists_ipv4 = True  # by netlink
         self._receives_all = False
+        self._hears_routes = False
         self._monitor = Monitor(RTMGRP_LINK, _NOTICES, netlink.namespace)
         self._overruns = 0
         has_notices = _RTNLGRP_IPV4_MCADDR not in self._monitor.unknown
@@ -90,8 +96,13 @@ class GroupSync:
 
     def refresh(self) -> None:
         """Publish the kernel's groups, and whether a program wants all groups of the link."""
-        self._stack.memberships_changed(frozenset(self._ipv4() | self._ipv6()))
         link = self._netlink.link(self._index)
+        is_router = link is not None and link.receives_all
+        if is_router and not self._hears_routes:  # other hosts have no multicast routes
+            self._hears_routes = True
+            self._monitor.listen(_RTNLGRP_IPV4_MROUTE, _RTNLGRP_IPV6_MROUTE)
+        routed = self._netlink.routed_groups() if is_router else set()
+        self._stack.memberships_changed(frozenset(self._ipv4() | self._ipv6() | routed))
         if link is not None and link.receives_all != self._receives_all:
             self._receives_all = link.receives_all
             self._stack.allmulticast_changed(link.receives_all)

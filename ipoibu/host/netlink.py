@@ -40,6 +40,7 @@ from ipoibu.host.netsocket import (
     refused_with,
 )
 from ipoibu.host.route_message import (
+    FAMILIES_MULTICAST,
     RT_TABLE_LOCAL,
     RT_TABLE_MAIN,
     RTN_UNICAST,
@@ -48,9 +49,13 @@ from ipoibu.host.route_message import (
     hops_by_number,
     ipv6_host_of,
     is_local_network,
+    nexthop_number,
     output_interfaces,
     read_nexthop,
+    routed_group,
+    unicast_network,
 )
+from ipoibu.host.route_query import RTM_GETNEXTHOP
 from ipoibu.host.route_rules import Rule, read_rule
 from ipoibu.limits import IPV6_MIN_MTU
 from ipoibu.route import NextHop
@@ -75,7 +80,6 @@ RTM_GETMULTICAST: Final = 58
 RTM_GETANYCAST: Final = 62
 RTM_NEWNEXTHOP: Final = 104
 RTM_DELNEXTHOP: Final = 105
-RTM_GETNEXTHOP: Final = 106
 RT_SCOPE_UNIVERSE: Final = 0
 RT_SCOPE_LINK: Final = 253
 RT_SCOPE_HOST: Final = 254
@@ -349,13 +353,30 @@ class Netlink(NetlinkSocket):
 
     def ipv6_host_routes(self, but: int) -> set[ipaddress.IPv6Address]:
         """Return the IPv6 hosts to which a route of their own leads, not over the interface `but`."""
-        body = struct.pack("=BBBBBBBBI", socket.AF_INET6, 0, 0, 0, 0, 0, 0, 0, 0)
-        found: set[ipaddress.IPv6Address] = set()
+        found = (ipv6_host_of(*at) for at in self._routes_elsewhere(but, socket.AF_INET6))
+        return {ip for ip in found if _is_global(ip)}
+
+    def networks_behind(self, but: int) -> set[IpNetwork]:
+        """Return the networks to which unicast routes lead, not over the interface `but`, without loopback
+        and link-local ones."""
+        families = (socket.AF_INET, socket.AF_INET6)
+        listed = (at for family in families for at in self._routes_elsewhere(but, family))
+        found = (unicast_network(*at) for at in listed)
+        return {it for it in found if it and not it.is_loopback and not it.is_link_local}
+
+    def _routes_elsewhere(self, but: int, family: int) -> Iterator[tuple[bytes, int]]:
+        """Yield (datagram, offset) of each route of which no hop is over the interface `but`."""
+        body = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0)
+        over: dict[int, tuple[NextHop, ...]] | None = None
         for data, at in self._dump(RTM_GETROUTE, body, "routes") or []:
-            ip = ipv6_host_of(data, at)
-            if _is_global(ip) and but not in output_interfaces(data, at):
-                found.add(ip)
-        return found
+            leaves_by = output_interfaces(data, at)
+            if but in leaves_by:
+                continue
+            if not leaves_by and (number := nexthop_number(data, at)):
+                over = self.nexthops(but) if over is None else over
+                if over.get(number):
+                    continue
+            yield data, at
 
     def _dump(self, kind: int, body: bytes, what: str) -> list[tuple[bytes, int]] | None:
         """Return (datagram, offset) of each answer; None if this kernel cannot list that."""
@@ -380,6 +401,17 @@ class Netlink(NetlinkSocket):
             return None
         found = (read_group(data, offset) for data, offset in answers)
         return {group for at, group in found if at == index and group is not None}
+
+    def routed_groups(self) -> set[IpAddress]:
+        """Return the groups for which the kernel has multicast routes, from whichever interface."""
+        found: set[IpAddress] = set()
+        for family in FAMILIES_MULTICAST:
+            body = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0)
+            for data, at in self._dump(RTM_GETROUTE, body, "multicast routes") or []:
+                group = routed_group(data, at)
+                if group is not None and group.is_multicast:
+                    found.add(group)
+        return found
 
     # Routes
 

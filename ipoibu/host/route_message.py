@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from ipoibu.addr import IpAddress
+from ipoibu.addr import IpAddress, IpNetwork
 from ipoibu.route import FIELD_SOURCE, FIELD_TOS, NextHop, RouteKind
 
 # linux/rtnetlink.h
@@ -44,6 +44,7 @@ _TYPE_MASK: Final = 0x3FFF
 
 _AF_INET: Final = 2
 _AF_INET6: Final = 10
+FAMILIES_MULTICAST: Final = (128, 129)  # RTNL_FAMILY_IPMR, RTNL_FAMILY_IP6MR
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 _KINDS: Final[dict[int, RouteKind]] = {RTN_UNICAST: "unicast", RTN_BROADCAST: "broadcast"}
 # The kernel's own routes, and those by redirect and by router advertisement, never join a multipath route.
@@ -207,6 +208,11 @@ def read_nexthop(data: bytes, offset: int) -> tuple[int, int, bytes, bytes]:
     )
 
 
+def members_of(group: bytes) -> list[int]:
+    """Return the numbers of the nexthop objects of a group."""
+    return [number for number, _, _, _ in _MEMBER.iter_unpack(_whole_members(group))]
+
+
 def hops_by_number(
     listed: Iterable[tuple[int, int, bytes, bytes]], index: int
 ) -> dict[int, tuple[NextHop, ...]]:
@@ -283,6 +289,38 @@ def _hop_interfaces(data: bytes) -> Iterator[int]:
 def route_prefix_bits(data: bytes, offset: int) -> int:
     """Return the prefix length of a route message; 0 is a default route."""
     return data[offset + 16 + 1]
+
+
+def nexthop_number(data: bytes, offset: int) -> int:
+    """Return the nexthop object of a route message; 0 if the route has hops of its own.
+
+    Under net.ipv4.nexthop_compat_mode=0 the kernel names the hops of such a route by that number alone.
+    """
+    (length,) = _LENGTH.unpack_from(data, offset)
+    for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
+        if number == _RTA_NH_ID:
+            return number_of(value)
+    return 0
+
+
+def unicast_network(data: bytes, offset: int) -> IpNetwork | None:
+    """Return the destination of a unicast route; None for another kind of route."""
+    family, bits, _, _, _, _, _, kind, flags = _HEADER.unpack_from(data, offset + 16)
+    if family not in (_AF_INET, _AF_INET6) or kind != RTN_UNICAST or flags & RTM_F_CLONED:
+        return None
+    (length,) = _LENGTH.unpack_from(data, offset)
+    found = dict(attributes(data, offset + _FIRST_ATTRIBUTE, offset + length))
+    raw = found.get(_RTA_DST, bytes(4 if family == _AF_INET else 16))
+    return ipaddress.ip_network((raw, bits), strict=False)
+
+
+def routed_group(data: bytes, offset: int) -> IpAddress | None:
+    """Return the group of a multicast route; None for another route."""
+    if data[offset + 16] not in FAMILIES_MULTICAST:
+        return None
+    (length,) = _LENGTH.unpack_from(data, offset)
+    found = dict(attributes(data, offset + _FIRST_ATTRIBUTE, offset + length))
+    return read_ip(found.get(_RTA_DST, b""))
 
 
 def ipv6_host_of(data: bytes, offset: int) -> IpAddress | None:

@@ -14,19 +14,25 @@ from ipoibu.host.netsocket import NetlinkSocket
 from ipoibu.host.route_message import (
     RTN_LOCAL,
     RouteReader,
+    members_of,
+    nexthop_number,
     output_interface,
+    output_interfaces,
+    read_nexthop,
     route_type,
 )
 from ipoibu.limits import ROUTE_SOURCES_MAX
 from ipoibu.route import NextHop, Target
 
 RTM_GETROUTE: Final = 26
+RTM_GETNEXTHOP: Final = 106
 RTM_F_FIB_MATCH: Final = 0x2000
 RTA_DST: Final = 1
 RTA_SRC: Final = 2
 RTA_IIF: Final = 3
 RTA_OIF: Final = 4
 _RTA_MARK: Final = 16
+_NHA_ID: Final = 1
 _RTA_IP_PROTO: Final = 27
 _RTA_SPORT: Final = 28
 _RTA_DPORT: Final = 29
@@ -99,7 +105,9 @@ class RouteQuery:
         for data, offset in self._exchange(family, 0, [(RTA_DST, source)]):
             if route_type(data, offset) == RTN_LOCAL:
                 break
-            came_in = output_interface(data, offset)
+            came_in = output_interface(data, offset) or min(
+                interfaces_of(self._socket, data, offset), default=0
+            )
             return [(RTA_SRC, source), (RTA_IIF, struct.pack("=I", came_in))]
         return [(RTA_SRC, source)]
 
@@ -124,6 +132,29 @@ def find_route(
         yield from kernel.exchange_raw(RTM_GETROUTE, 0, body, "asking for a route")
     except (IpoibuError, OSError):
         return
+
+
+def interfaces_of(kernel: NetlinkSocket, data: bytes, offset: int) -> set[int]:
+    """Return the interfaces of all hops of a route message, also where it names a nexthop object alone."""
+    found = output_interfaces(data, offset)
+    number = nexthop_number(data, offset)
+    if found or not number:
+        return found
+    _, interface, group = _nexthop(kernel, number)
+    members = [_nexthop(kernel, member)[1] for member in members_of(group)]
+    return {interface, *members} - {0}
+
+
+def _nexthop(kernel: NetlinkSocket, number: int) -> tuple[int, int, bytes]:
+    """Return the number, interface and group of a nexthop object; zeros if it is gone."""
+    body = bytes(8) + struct.pack("=HHI", 8, _NHA_ID, number)
+    try:
+        for data, offset in kernel.exchange_raw(RTM_GETNEXTHOP, 0, body, "asking for a next hop"):
+            found, interface, _, group = read_nexthop(data, offset)
+            return found, interface, group
+    except (IpoibuError, OSError):
+        pass
+    return 0, 0, b""
 
 
 def _mark(mark: int) -> _Attributes:

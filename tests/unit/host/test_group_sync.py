@@ -12,7 +12,14 @@ from ipoibu.addr import IpAddress
 from ipoibu.host import group_sync
 from ipoibu.host.group_sync import GroupSync
 from ipoibu.host.monitor import Monitor, Notice
-from ipoibu.host.netlink import RTM_DELMULTICAST, RTM_NEWLINK, RTM_NEWMULTICAST, Link, Netlink
+from ipoibu.host.netlink import (
+    RTM_DELMULTICAST,
+    RTM_NEWLINK,
+    RTM_NEWMULTICAST,
+    RTM_NEWROUTE,
+    Link,
+    Netlink,
+)
 from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S
 
 INDEX, OTHER = 7, 8
@@ -30,6 +37,8 @@ class Kernel(Netlink):
         self.lists_ipv4 = True
         self.receives_all = False
         self.held: set[IpAddress] = set()
+        self.routed: set[IpAddress] = set()
+        self.heard: list[tuple[int, ...]] = []
         self.waiting: list[Notice] = []
         self.overruns = 0
 
@@ -42,6 +51,12 @@ class Kernel(Netlink):
             return None
         version = 4 if family == socket.AF_INET else 6
         return {group for group in self.held if group.version == version}
+
+    def routed_groups(self) -> set[IpAddress]:
+        return set(self.routed)
+
+    def listen(self, *numbers: int) -> None:
+        self.heard.append(numbers)
 
     def notices(self) -> Iterator[Notice]:
         waiting, self.waiting = self.waiting, []
@@ -167,3 +182,20 @@ def test_without_notices_the_groups_are_listed_more_often(monkeypatch: pytest.Mo
             sync = GroupSync(INDEX, Stack(), netlink)
             assert sync.list_s == list_s
             sync.close()
+
+
+def test_a_multicast_router_receives_the_groups_that_its_routes_take(bench: Bench) -> None:
+    """Only then does the sync listen for multicast routes; a change of these calls for a refresh."""
+    bench.kernel.held, bench.kernel.routed = {VRRP}, {MDNS6}
+    bench.sync.refresh()
+    assert bench.stack.groups == {VRRP}
+    assert bench.kernel.heard == []
+    bench.kernel.receives_all = True
+    bench.sync.refresh()
+    bench.sync.refresh()
+    assert bench.stack.groups == {VRRP, MDNS6}
+    assert bench.kernel.heard == [(6, 10)]
+    assert bench.changed(RTM_NEWROUTE)
+    bench.kernel.receives_all = False
+    bench.sync.refresh()
+    assert bench.stack.groups == {VRRP}

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ipaddress
+import struct
 
 import pytest
 
@@ -10,8 +11,11 @@ from ipoibu.host.route_message import (
     RouteEntry,
     RouteReader,
     ipv6_host_of,
+    nexthop_number,
     output_interfaces,
     route_prefix_bits,
+    routed_group,
+    unicast_network,
 )
 from ipoibu.route import NextHop
 from tests.doubles.prefixes import network_of
@@ -114,3 +118,30 @@ def test_a_route_to_one_ipv6_host_names_it() -> None:
     assert ipv6_host_of(message("fd00::7/128"), 0) == ipaddress.ip_address("fd00::7")
     for other in (message("fd00::/64"), message("10.0.0.7/32"), message("fd00::7/128", kind=2)):
         assert ipv6_host_of(other, 0) is None
+
+
+def test_a_route_by_a_nexthop_object_names_its_number() -> None:
+    data = message("10.6.0.0/16", nexthop=33)
+    assert (output_interfaces(data, 0), nexthop_number(data, 0)) == (set(), 33)
+    assert nexthop_number(message("10.6.0.0/16", "10.7.0.1"), 0) == 0
+
+
+@pytest.mark.parametrize("text", ["10.6.0.0/16", "0.0.0.0/0", "fd00:1::/64", "::/0"])
+def test_the_destination_of_a_unicast_route_is_a_network(text: str) -> None:
+    assert unicast_network(message(text), 0) == ipaddress.ip_network(text)
+
+
+def test_other_routes_lead_to_no_network() -> None:
+    assert unicast_network(message("10.6.0.0/16", kind=7), 0) is None
+    cloned = message("fd00:1::7/128", flags=route_message.RTM_F_CLONED)
+    assert unicast_network(cloned, 0) is None
+
+
+@pytest.mark.parametrize(("family", "group"), [(128, "239.1.2.3"), (129, "ff15::7")])
+def test_a_multicast_route_names_its_group(family: int, group: str) -> None:
+    raw = ipaddress.ip_address(group).packed
+    body = struct.pack("=BBBBBBBBI", family, 8 * len(raw), 0, 0, 254, 17, 0, 5, 0)
+    body += struct.pack("=HH", 4 + len(raw), 1) + raw
+    data = struct.pack("=IHHII", 16 + len(body), 24, 0, 0, 0) + body
+    assert routed_group(data, 0) == ipaddress.ip_address(group)
+    assert routed_group(message("10.6.0.0/16"), 0) is None
