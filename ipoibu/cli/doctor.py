@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "doctor",
-        help="check this machine, a device, and guests behind a TAP",
+        help="check this machine, a device, proxies, and guests behind a TAP",
         description="Check that this machine has what ipoibu needs, and explain running interfaces with"
-        " guests behind a TAP; exit code 1 if something is missing.",
+        " hosts (--proxy) or guests (--ethernet) behind them; exit code 1 if something is missing.",
     )
     parser.add_argument(
         "--device", metavar="DEV[/PORT]", help="also check this device, such as soft:eth0"
@@ -48,6 +48,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ipoibu.addr import DEFAULT_PKEY, PKey
+    from ipoibu.daemon.checkup_proxies import proxies
     from ipoibu.host.checkup import checkup, link_partition
 
     if options.pkey is not None and options.partitions is None and options.device is None:
@@ -58,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
     findings = [_own_port(finding, options.device) for finding in checkup(options.device, pkey)]
     if options.partitions is not None:
         findings.append(link_partition(options.partitions, pkey))
+    findings += proxies()
     findings += _peers(options)
     findings += _taps()
     if options.json:
