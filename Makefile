@@ -38,7 +38,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  util-linux clang clang-format libclang-rt-14-dev gdb fish zsh \
                  podman runc catatonit uidmap slirp4netns passt \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
-                 opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 \
+                 opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 frr \
                  prometheus python3-prometheus-client python3-rich systemd \
                  python3-yaml network-manager ifupdown netplan.io groff-base debootstrap rpm rpmlint \
                  udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server kea-dhcp6-server isc-dhcp-server \

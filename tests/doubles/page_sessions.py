@@ -55,6 +55,8 @@ SESSIONS: Final = {
     "docs/design.md: ipoibu neigh add": Session(),
     "docs/metrics.md: ipoibu metrics": Session(),
     "docs/proxy.md: ipoibu neigh add": Session(),
+    "docs/proxy.md: # ipoibu doctor": Session("ipoibu neigh add proxy 10.1.0.0/16 dev ib0"),
+    "docs/routers.md: sysctl": Session(),
     "docs/partitions.md: ipoibu child add": Session(),
     "docs/service.md: # ipoibu config check": Session(FAULTY),
     "docs/service.md: # ipoibu reload ib0": Session(RELOADED, start=False),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""bird in hosts of a lab."""
+"""bird in hosts of a lab and in pods."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ipoibu.lab.host import Host
+from tests.netns.programs import Station, namespace_of
 
 
 @contextmanager
-def bird(host: Host, text: str) -> Iterator[Path]:
+def bird(host: Station, text: str) -> Iterator[Path]:
     """Run bird in the foreground with this configuration; yield its control socket."""
     with tempfile.TemporaryDirectory() as work:
         config, control = Path(work, "bird.conf"), Path(work, "bird.ctl")
         config.write_text(text)
         command = ["bird", "-f", "-c", str(config), "-s", str(control), "-P", f"{work}/pid"]
-        process = host.namespace.popen(
+        process = namespace_of(host).popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
@@ -29,6 +29,6 @@ def bird(host: Host, text: str) -> Iterator[Path]:
             process.wait(10)
 
 
-def ask(host: Host, control: Path, *words: str) -> str:
+def ask(host: Station, control: Path, *words: str) -> str:
     """What `birdc` prints."""
     return host.run(["birdc", "-s", str(control), *words]).stdout

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from tests.netns.programs import Station
 
-Station = Host | Namespace
 ETH_P_ALL = 3
 
 

@@ -20,7 +20,8 @@ from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import Namespace
 from tests.netns.conftest import Until
-from tests.netns.streams import Station, moved, transfer
+from tests.netns.programs import Station
+from tests.netns.streams import moved, transfer
 
 pytestmark = pytest.mark.netns
 
@@ -29,12 +30,12 @@ SIZE = 16 << 20
 MTU = 2044
 POD, POD6 = "192.0.2.9", "fd77:2::9"
 NAT = """
-table inet ours {
-  chain out {
+table inet ours {{
+  chain out {{
     type nat hook postrouting priority 100
-    oifname "ib0" masquerade
-  }
-}
+    oifname "{interface}" masquerade
+  }}
+}}
 """
 
 
@@ -126,7 +127,7 @@ def test_nat_hides_an_ethernet_behind_the_address_of_the_interface(
     sh(first, "ip route del 192.0.2.0/24; ip -6 route del fd77:2::/64")
     try:
         assert not _reaches(pod, str(first.ipv4.ip))
-        sh(router, f"nft -f - << END\n{NAT}\nEND")
+        sh(router, f"nft -f - << END\n{NAT.format(interface='ib0')}\nEND")
         for version in ("ipv4", "ipv6"):
             target = str(getattr(first, version).ip)
             until(lambda target=target: _reaches(pod, target), timeout_s=20)
@@ -155,8 +156,9 @@ def test_two_interfaces_of_ours_forward_between_two_partitions(
         sh(middle, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
         sh(one, "ip route add 10.88.0.0/24 via 10.77.0.2; ip -6 route add fd88::/64 via fd77::2")
         sh(other, "ip route add 10.77.0.0/24 via 10.88.0.2; ip -6 route add fd77::/64 via fd88::2")
-        for target in ("10.88.0.3", "fd88::3"):
-            until(lambda target=target: _reaches(one, target), timeout_s=30)
+
+        def crosses(target: str) -> None:
+            until(lambda: _reaches(one, target), timeout_s=30)
             _stream(one, other, target)
             before, child = middle.ask("stats"), _child(middle)
             _stream(one, other, target)
@@ -171,6 +173,16 @@ def test_two_interfaces_of_ours_forward_between_two_partitions(
             else:
                 assert 0 < came[1] < came[2] / 8
                 assert 0 < left[0] < left[1] / 8
+
+        targets = ("10.88.0.3", "fd88::3")
+        for target in targets:
+            crosses(target)
+        # With NAT the other host needs no route back, and sees the middle one alone.
+        sh(other, "ip route del 10.77.0.0/24; ip -6 route del fd77::/64")
+        assert not any(_reaches(one, target) for target in targets)
+        sh(middle, f"nft -f - << END\n{NAT.format(interface='ib0.8001')}\nEND")
+        for target in targets:
+            crosses(target)
 
 
 def _child(host: Host) -> dict[str, int]:

@@ -4,54 +4,23 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
 from tests.netns.conftest import Until
+from tests.netns.programs import enter, running
 
 pytestmark = pytest.mark.netns
-
-_PRIVATE = """
-mount --make-rprivate / &&
-for at in /run /var/lib /var/log; do mount -t tmpfs none $at || exit; done &&
-mkdir -p /run/dbus /run/avahi-daemon /var/lib/chrony /var/lib/nginx /var/log/nginx && exec "$@"
-"""
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Lab]:
     with Lab(3) as lab:
         yield lab
-
-
-@contextmanager
-def running(host: Host, work: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run programs with /run, /var/lib and /var/log of their own; end all of them."""
-    with (work / f"{host.name}.log").open("ab") as log:
-        process = host.namespace.popen(
-            ["unshare", "-m", "sh", "-c", _PRIVATE, "sh", *command],
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(10)
-
-
-def enter(host: Host, process: subprocess.Popen[bytes], *command: str) -> str:
-    """Run a command where `process` runs, and return its output."""
-    return host.run(["nsenter", "-m", "-t", str(process.pid), *command]).stdout
 
 
 @pytest.mark.timeout(60)
@@ -118,39 +87,3 @@ def test_avahi_finds_a_host_by_its_name(three: Lab, tmp_path: Path, until: Until
 
         until(lambda: str(one.ipv4.ip) in resolved("-4"), 20)
         until(lambda: ":" in resolved("-6"), 20)
-
-
-@pytest.mark.timeout(60)
-def test_smcroute_forwards_a_group_to_the_link(
-    three: Lab, pods: tuple[Namespace, Namespace], tmp_path: Path, until: Until
-) -> None:
-    router, receiver, _ = three.hosts
-    source, _ = pods
-    (tmp_path / "smcroute.conf").write_text(
-        "phyint v0 enable\nphyint ib0 enable\nmroute from v0 group 239.1.2.3 to ib0\n"
-    )
-    make = (
-        f"ip link add v0 type veth peer name v1 netns {source.name};"
-        "ip address add 192.0.2.1/24 dev v0; ip link set v0 up"
-    )
-    router.run(["sh", "-c", make])
-    say = "ip address replace 192.0.2.2/24 dev v1; ip link set v1 up; echo hello |"
-    say += " socat - UDP4-DATAGRAM:239.1.2.3:5000,ip-multicast-if=192.0.2.2,ip-multicast-ttl=4"
-    listen = f"UDP4-RECV:5000,ip-add-membership=239.1.2.3:{receiver.ipv4.ip}"
-    smcroute = ["smcrouted", "-n", "-f", str(tmp_path / "smcroute.conf")]
-    heard = tmp_path / "heard"
-    try:
-        with (
-            running(router, tmp_path, *smcroute),
-            heard.open("wb") as out,
-            receiver.namespace.popen(["socat", "-u", listen, "-"], stdout=out) as process,
-        ):
-
-            def arrives() -> bool:
-                assert source.popen(["sh", "-c", say]).wait(10) == 0
-                return b"hello" in heard.read_bytes()
-
-            until(arrives, 15)
-            process.terminate()
-    finally:
-        router.run(["ip", "link", "del", "v0"])

@@ -24,6 +24,8 @@ from tests.netns.behind import (
     wired,
 )
 from tests.netns.conftest import Cli, Until
+from tests.netns.frr import frr
+from tests.netns.page_configs import config, swapped
 from tests.netns.vrrp import keepalived
 
 pytestmark = pytest.mark.netns
@@ -311,3 +313,176 @@ def test_vrrp_moves_what_is_behind_two_routers(
                     assert reaches(client, BEHIND)
                 until(lambda: neighbour() == other.ask("show")["hwaddr"], timeout_s=20)
                 assert reaches(client, BEHIND)
+
+
+def bgp(number: int, interface: str) -> str:
+    """Two routers that know each other by their interfaces alone."""
+    text = swapped(config("! frr.conf: BGP without a subnet"), number)
+    return text.replace("neighbor ib0", f"neighbor {interface}")
+
+
+ROUTED, ROUTED6 = "198.51.100.7", "fd77:9::7"
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("compatible", [1, 0])
+def test_by_routes_the_proxy_follows_a_routing_daemon(
+    pods: tuple[Namespace, Namespace], sh: Sh, until: Until, compatible: int
+) -> None:
+    """The pod announces its addresses by BGP, and withdraws them: the router answers for them meanwhile.
+
+    FRR's routes have nexthop objects, which the kernel names by their numbers alone without
+    nexthop_compat_mode.
+    """
+    with Lab(2, options=["--proxy", "routes"]) as lab, wired(sh, lab.hosts[1], pods[0]):
+        client, router = lab.hosts
+        pod, _ = pods
+        forward(sh, router)
+        sh(router, f"sysctl -qw net.ipv4.nexthop_compat_mode={compatible}")
+        sh(client, "ip route add 198.51.100.0/24 dev ib0; ip -6 route add fd77:9::/64 dev ib0")
+
+        def asked(target: str) -> bool:
+            return client.ask("ping", target=target, timeout_ms=500)["reason"] is None
+
+        def addresses(action: str) -> None:
+            inside(pod, "ip link set lo up", f"ip address {action} {ROUTED}/32 dev lo")
+            inside(pod, f"ip address {action} {ROUTED6}/128 dev lo")
+
+        with (
+            frr(router, bgp(1, "v0"), "bgpd"),
+            frr(pod, bgp(2, "v1"), "bgpd"),
+        ):
+            assert not asked(ROUTED)
+            for _ in range(2):
+                addresses("add")
+                for target in (ROUTED, ROUTED6):
+                    until(lambda target=target: asked(target), timeout_s=40)
+                    until(lambda target=target: reaches(client, target), timeout_s=10)
+                addresses("del")
+                for target in (ROUTED, ROUTED6):
+                    until(lambda target=target: not asked(target), timeout_s=20)
+        assert " proto bgp " not in sh(router, "ip route show table all")
+
+
+BEHIND_US = """
+vrrp_instance behind {{
+  interface v1
+  state BACKUP
+  virtual_router_id 78
+  priority {priority}
+  advert_int 0.2
+  virtual_ipaddress {{ {behind}/32 dev v1 }}
+  virtual_ipaddress_excluded {{ {behind6}/128 dev v1 }}
+}}
+"""
+
+
+@pytest.mark.timeout(120)
+def test_an_address_that_hosts_behind_us_share_by_vrrp_stays_reachable(
+    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+) -> None:
+    """keepalived moves it between two hosts of the Ethernet; the link sees the same router all the time."""
+    options = ["--proxy", BEHIND, "--proxy", BEHIND6]
+    with Lab(2, options=options) as lab:
+        client, router = lab.hosts
+        forward(sh, router)
+        sh(
+            router,
+            "ip link add br0 type bridge; sysctl -qw net.ipv6.conf.br0.accept_dad=0;"
+            " ip link set br0 up; ip address add 192.0.2.1/24 dev br0;"
+            " ip address add fd77:2::1/64 dev br0 nodad;"
+            f" ip route add {BEHIND}/32 dev br0; ip -6 route add {BEHIND6}/128 dev br0",
+        )
+        for number, pod in enumerate(pods, start=2):
+            sh(
+                router,
+                f"ip link add p{number} type veth peer name v1 netns {pod.name};"
+                f" ip link set p{number} master br0 up",
+            )
+            inside(
+                pod,
+                "sysctl -qw net.ipv6.conf.v1.accept_dad=0",
+                "ip link set v1 up",
+                f"ip address add 192.0.2.{number}/24 dev v1",
+                f"ip address add fd77:2::{number}/64 dev v1 nodad",
+                "ip route add default via 192.0.2.1",
+                "ip -6 route add default via fd77:2::1",
+            )
+
+        def holds(pod: Namespace) -> bool:
+            return f" {BEHIND}/" in pod.run(["ip", "address", "show", "dev", "v1"]).stdout
+
+        def config(priority: int) -> str:
+            return BEHIND_US.format(priority=priority, behind=BEHIND, behind6=BEHIND6)
+
+        def is_reached(by: Namespace) -> None:
+            until(lambda: holds(by) and not holds(pods[1 - pods.index(by)]), timeout_s=10)
+            for target in (BEHIND, BEHIND6):
+                until(lambda target=target: reaches(client, target), timeout_s=10)
+            assert _hwaddrs(client) == {hwaddr}
+
+        hwaddr = router.ask("show")["hwaddr"]
+        with keepalived(pods[1], config(50)):
+            is_reached(pods[1])
+            with keepalived(pods[0], config(100)):
+                is_reached(pods[0])
+            is_reached(pods[1])
+        assert counted(router, "proxy_conflict") == 0
+
+
+@pytest.mark.timeout(60)
+def test_a_probe_for_a_host_behind_us_finds_it_in_use(
+    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+) -> None:
+    """Duplicate address detection of IPv6: the prober gives the address up (RFC 4862 §5.4)."""
+    with Lab(2, options=["--proxy", BEHIND6]) as lab, wired(sh, lab.hosts[1], pods[0]):
+        first, router = lab.hosts
+        forward(sh, router)
+        put_behind(sh, router, pods[0])
+        until(lambda: reaches(first, BEHIND6), timeout_s=20)
+        sh(first, f"ip address add {BEHIND6}/64 dev ib0")
+        until(lambda: f"address {BEHIND6} is also used" in first.log(), timeout_s=10)
+        until(lambda: BEHIND6 not in sh(first, "ip address show dev ib0"), timeout_s=10)
+        until(lambda: reaches(first, BEHIND6), timeout_s=10)
+
+
+@pytest.mark.timeout(120)
+def test_the_doctor_says_why_nobody_is_answered_for(
+    pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+) -> None:
+    options = ["--proxy", BEHIND, "--proxy", BEHIND6, "--proxy", "203.0.113.0/24"]
+    with Lab(2, options=options) as lab, wired(sh, lab.hosts[1], pods[0]):
+        other, router = lab.hosts
+
+        def found() -> dict[str, str | None]:
+            """Warnings about the proxy, with their remedies."""
+            done = cli(router, "doctor", "-j")
+            findings = [it for it in json.loads(done.stdout) if it["check"] == "proxy"]
+            assert findings
+            return {it["detail"]: it["remedy"] for it in findings if it["status"] == "warn"}
+
+        sh(router, "sysctl -qw net.ipv4.conf.all.forwarding=0 net.ipv6.conf.all.forwarding=0")
+        sh(other, "sysctl -qw net.ipv4.conf.all.forwarding=0 net.ipv6.conf.all.forwarding=0")
+        assert found() == {
+            "ib0 does not forward IPv4, so it answers for no such host": (
+                "sysctl -w net.ipv4.ip_forward=1"
+            ),
+            "ib0 does not forward IPv6, so it answers for no such host": (
+                "sysctl -w net.ipv6.conf.all.forwarding=1"
+            ),
+            f"ib0 does not answer for {BEHIND}: its route leads to the link": (
+                f"ip route add {BEHIND}/32 dev DEVICE"
+            ),
+            f"ib0 does not answer for {BEHIND6}: its route leads to the link": (
+                f"ip route add {BEHIND6}/128 dev DEVICE"
+            ),
+            "ib0 answers for no host of 203.0.113.0/24: no route in it leads elsewhere": (
+                "ip route add 203.0.113.0/24 dev DEVICE"
+            ),
+        }
+        for remedy in list(found().values()):
+            sh(router, str(remedy).replace("DEVICE", "v0"))
+        assert found() == {}
+        sh(other, f"ip address add {BEHIND}/24 dev ib0")
+        until(lambda: any("on the link answers for it, too" in text for text in found()), 20)
+        until(lambda: any("(proxy_conflict " in text for text in found()), 20)

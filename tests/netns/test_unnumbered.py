@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""bird between two hosts whose link has no subnet: their addresses are on the loopback interface."""
+"""bird and FRR between two hosts whose link has no subnet: their addresses are on the loopback interface."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 
@@ -12,42 +12,22 @@ from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from tests.netns.bird import ask, bird
 from tests.netns.conftest import Until
+from tests.netns.frr import frr
+from tests.netns.page_configs import config, swapped
 
 pytestmark = pytest.mark.netns
 
 Sh = Callable[[Host, str], str]
+HasMet = Callable[[], bool]
+# Runs a routing daemon in a host, and yields whether it has met its peer.
+Speak = Callable[[Host], AbstractContextManager[HasMet]]
 
-COMMON = """
-router id 10.255.9.{number};
-protocol device {{ scan time 1; }}
-protocol direct {{ ipv4; ipv6; interface "lo"; }}
-protocol kernel {{ ipv4 {{ export where source != RTS_DEVICE; }}; }}
-protocol kernel {{ ipv6 {{ export where source != RTS_DEVICE; }}; }}
-"""
-
-OSPF = """
-protocol ospf v2 {{
-  ipv4 {{ import all; export where source = RTS_DEVICE; }};
-  area 0 {{ interface "ib0" {{ type ptp; hello 1; dead count 4; }}; }};
-}}
-protocol ospf v3 {{
-  ipv6 {{ import all; export where source = RTS_DEVICE; }};
-  area 0 {{ interface "ib0" {{ type ptp; hello 1; dead count 4; }}; }};
-}}
-"""
-
-# RFC 8950: next hops of IPv4 routes are IPv6 addresses, here link-local ones.
-BGP = """
-protocol bgp {{
-  local {own} as 6500{number};
-  neighbor {peer} as 6500{other};
-  interface "ib0";
-  direct;
-  connect delay time 1;
-  connect retry time 2;
-  ipv4 {{ import all; export where source = RTS_DEVICE; extended next hop on; }};
-  ipv6 {{ import all; export where source = RTS_DEVICE; }};
-}}
+BIRD = """
+router id 10.255.9.1;
+protocol device { scan time 1; }
+protocol direct { ipv4; ipv6; interface "lo"; }
+protocol kernel { ipv4 { export where source != RTS_DEVICE; }; }
+protocol kernel { ipv6 { export where source != RTS_DEVICE; }; }
 """
 
 
@@ -62,32 +42,43 @@ def unnumbered(sh: Sh) -> Iterator[Lab]:
         yield lab
 
 
-def _link_local(host: Host) -> str:
-    return str(
-        next(
-            it["address"]
-            for it in host.ask("show")["addresses"]
-            if str(it["address"]).startswith("fe80:")
-        )
-    )
+def _bird(title: str, wanted: str, *question: str) -> Speak:
+    @contextmanager
+    def speak(host: Host) -> Iterator[HasMet]:
+        with bird(host, swapped(BIRD + config(title), host.number)) as control:
+            yield lambda: wanted in ask(host, control, *question)
+
+    return speak
 
 
-def _meet(lab: Lab, until: Until, config: str, wanted: str, *question: str) -> str:
-    """Run bird in both hosts until the answers contain `wanted`; the hosts reach each other then. Return
-    the IPv4 route between them."""
-    one, other = lab.hosts
+def _frr(title: str, wanted: str, question: str, *daemons: str) -> Speak:
+    @contextmanager
+    def speak(host: Host) -> Iterator[HasMet]:
+        with frr(host, swapped(config(title), host.number), *daemons) as vtysh:
+            yield lambda: wanted in vtysh(question)
+
+    return speak
+
+
+BIRD_OSPF = _bird(
+    "# bird.conf: OSPF without a subnet", "Full/", "show", "ospf", "neighbors", "ospf1"
+)
+FRR_OSPF = _frr(
+    "! frr.conf: OSPF without a subnet", "Full/", "show ip ospf neighbor", "ospfd", "ospf6d"
+)
+BIRD_BGP = _bird("# bird.conf: BGP without a subnet", "Established", "show", "protocols")
+FRR_BGP = _frr(
+    "! frr.conf: BGP without a subnet", "= Established", "show bgp neighbors ib0", "bgpd"
+)
+
+
+def _meet(lab: Lab, until: Until, speak: Speak) -> str:
+    """Run the daemons in both hosts until they have met; the hosts reach each other then. Return the IPv4
+    route between them."""
+    one = lab.hosts[0]
     with ExitStack() as stack:
-        controls = {}
-        for host, peer in ((one, other), (other, one)):
-            text = (COMMON + config).format(
-                number=host.number,
-                other=peer.number,
-                own=_link_local(host),
-                peer=_link_local(peer),
-            )
-            controls[host] = stack.enter_context(bird(host, text))
-        for host in lab.hosts:
-            until(lambda host=host: wanted in ask(host, controls[host], *question), timeout_s=40)
+        for has_met in [stack.enter_context(speak(host)) for host in lab.hosts]:
+            until(has_met, timeout_s=40)
         for address in ("10.255.9.2", "fd55::2"):
             source = address[:-1] + "1"
             until(
@@ -108,19 +99,40 @@ def _has_route(host: Host, address: str) -> bool:
 
 
 @pytest.mark.timeout(150)
-def test_ospf_needs_no_subnet_on_the_link(unnumbered: Lab, sh: Sh, until: Until) -> None:
+@pytest.mark.parametrize(
+    "speak", [pytest.param(BIRD_OSPF, id="bird"), pytest.param(FRR_OSPF, id="frr")]
+)
+def test_ospf_needs_no_subnet_on_the_link(
+    unnumbered: Lab, sh: Sh, until: Until, speak: Speak
+) -> None:
     """OSPFv2 borrows the address of the loopback interface, OSPFv3 has link-local addresses."""
     for host in unnumbered.hosts:
         sh(host, f"ip address add 10.255.9.{host.number}/32 dev ib0")
     try:
-        _meet(unnumbered, until, OSPF, "Full/", "show", "ospf", "neighbors", "ospf1")
+        _meet(unnumbered, until, speak)
     finally:
         for host in unnumbered.hosts:
             host.run(["ip", "address", "del", f"10.255.9.{host.number}/32", "dev", "ib0"])
 
 
 @pytest.mark.timeout(150)
-def test_bgp_needs_link_local_addresses_alone(unnumbered: Lab, until: Until) -> None:
-    """IPv4 routes have IPv6 next hops (RFC 8950)."""
-    route = _meet(unnumbered, until, BGP, "Established", "show", "protocols")
-    assert "via inet6 fe80:" in route
+@pytest.mark.parametrize(
+    ("speak", "compatible"),
+    [
+        pytest.param(BIRD_BGP, 1, id="bird"),
+        pytest.param(FRR_BGP, 1, id="frr"),
+        pytest.param(FRR_BGP, 0, id="frr with numbers alone"),
+    ],
+)
+def test_bgp_needs_link_local_addresses_alone(
+    unnumbered: Lab, sh: Sh, until: Until, speak: Speak, compatible: int
+) -> None:
+    """IPv4 routes have IPv6 next hops (RFC 8950).
+
+    FRR learns its neighbour from router advertisements, and its next hops are nexthop objects; without
+    nexthop_compat_mode the kernel names these by their numbers alone.
+    """
+    for host in unnumbered.hosts:
+        sh(host, f"sysctl -qw net.ipv4.nexthop_compat_mode={compatible}")
+    route = _meet(unnumbered, until, speak)
+    assert ("via inet6 fe80:" in route) == bool(compatible), route
