@@ -101,7 +101,7 @@ def extension(
 def core() -> list[Extension]:
     """One module for each contract; each carries its own copy of ext/core."""
     uring = [("IPU_HAVE_URING", "1")] if have_library("uring", "liburing.h") else []
-    fabric = c_files(("core", "fabric", "soft", "unicast"))
+    fabric = c_files(("core", "fabric", "rails", "soft", "unicast"))
     device = c_files(("core", "device"))
     pump = c_files(("core", "pump"))
     return [

@@ -32,6 +32,10 @@
 #define IPU_TYPE_ARP  0x0806u
 #define IPU_TYPE_IPV6 0x86DDu
 
+/* Hellos of hosts with several rails, among ipoibu alone: local experimental type 2 of IEEE 802,
+ * which others ignore. */
+#define IPU_TYPE_RAILS 0x88B6u
+
 #define IPU_MULTICAST_QPN 0xFFFFFFu /* E5 */
 
 #endif

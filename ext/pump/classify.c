@@ -123,6 +123,8 @@ enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len)
         return type >= ICMP6_RS && type <= ICMP6_REDIRECT ? IPU_RX_ENGINE : IPU_RX_DELIVER;
     case IPU_TYPE_ARP:
         return IPU_RX_ENGINE;
+    case IPU_TYPE_RAILS:
+        return IPU_RX_UNCONCERNED;
     default:
         return IPU_RX_UNKNOWN_TYPE; /* E3 */
     }

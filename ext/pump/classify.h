@@ -29,7 +29,8 @@ enum ipu_tx_class ipu_classify_tx(const uint8_t *ip, size_t len, struct ipu_flow
 
 enum ipu_rx_class {
     IPU_RX_DELIVER,
-    IPU_RX_ENGINE, /* ARP and neighbour discovery */
+    IPU_RX_ENGINE,      /* ARP and neighbour discovery */
+    IPU_RX_UNCONCERNED, /* a hello among hosts with several rails */
     IPU_RX_UNKNOWN_TYPE,
     IPU_RX_MALFORMED,
 };

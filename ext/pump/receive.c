@@ -209,6 +209,9 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
     case IPU_RX_ENGINE:
         pass_to_engine_untrusted(pump, frame, len, grh, src_qpn);
         break;
+    case IPU_RX_UNCONCERNED:
+        IPU_COUNT(pump, rx_unconcerned);
+        break;
     case IPU_RX_UNKNOWN_TYPE:
         ipu_receive_drop(pump, IPU_COUNTER_rx_type, grh, src_qpn);
         break;

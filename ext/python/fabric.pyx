@@ -7,6 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.errno cimport EAGAIN, EINVAL, ENOENT, ENOSPC, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from native cimport *
 
@@ -84,6 +85,34 @@ cdef extern from "unicast/unicast.h" nogil:
     bint ipu_unicast_is_peer(ipu_unicast *unicast, const in6_addr *gid, uint32_t qpn)
     void ipu_unicast_counters(const ipu_unicast *unicast, uint64_t *values)
     const char *ipu_unicast_counter_names[IPU_UNICAST_COUNTERS_N]
+
+cdef extern from "rails/rails.h" nogil:
+    struct ipu_rails:
+        pass
+    enum:
+        IPU_RAILS_MAX
+        IPU_RAILS_COUNTERS_N
+        IPU_RAILS_TRAFFIC_N
+    struct ipu_rails_config:
+        const ipu_fabric *inner[IPU_RAILS_MAX]
+        uint32_t count
+        uint32_t up
+        uint32_t active
+        uint32_t peers_max
+        ipu_dest broadcast
+    struct ipu_rails_peer:
+        in6_addr gid
+        uint32_t qpn
+        uint32_t usable
+    ipu_rails *ipu_rails_create(const ipu_rails_config *config)
+    void ipu_rails_destroy(ipu_rails *rails)
+    ipu_fabric *ipu_rails_fabric(ipu_rails *rails)
+    void ipu_rails_set(ipu_rails *rails, uint32_t up, uint32_t active)
+    uint32_t ipu_rails_peers(ipu_rails *rails, ipu_rails_peer *peers, uint32_t max)
+    void ipu_rails_counters(const ipu_rails *rails, uint64_t *values)
+    void ipu_rails_traffic(const ipu_rails *rails, uint32_t rail, uint64_t *values)
+    const char *ipu_rails_counter_names[IPU_RAILS_COUNTERS_N]
+    const char *ipu_rails_traffic_names[IPU_RAILS_TRAFFIC_N]
 
 cdef extern from "soft/hca.h" nogil:
     struct soft_hca:
@@ -776,3 +805,74 @@ cdef class UnicastLink:
         cdef uint64_t values[IPU_UNICAST_COUNTERS_N]
         ipu_unicast_counters(self.unicast, values)
         return {ipu_unicast_counter_names[i].decode(): values[i] for i in range(IPU_UNICAST_COUNTERS_N)}
+
+
+RAILS_MAX = IPU_RAILS_MAX
+
+
+@cython.no_gc_clear
+cdef class RailsLink:
+    """A wrapper around the fabrics of several rails, None for an absent one: one of them is active, and flows
+    to hosts that have several rails, too, go by all that are `up` (a bit for each). Any thread may call the
+    methods."""
+
+    cdef ipu_rails *rails
+    cdef list inner
+    cdef uint32_t peers_max
+
+    def __cinit__(self, inner: list[_Native | None], *, uint32_t up, uint32_t active, uint32_t peers_max,
+                  broadcast: Destination):
+        cdef ipu_rails_config config
+        memset(&config, 0, sizeof(config))
+        if len(inner) > IPU_RAILS_MAX:
+            raise ValueError(f"{len(inner)} rails, {IPU_RAILS_MAX} at most")
+        self.inner = [fabric.native if fabric is not None else None for fabric in inner]
+        self.peers_max = peers_max
+        for i, capsule in enumerate(self.inner):
+            if capsule is not None:
+                config.inner[i] = <ipu_fabric *>PyCapsule_GetPointer(capsule, IPU_FABRIC_CAPSULE)
+        config.count = <uint32_t>len(inner)
+        config.up = up
+        config.active = active
+        config.peers_max = peers_max
+        config.broadcast = destination(broadcast)
+        self.rails = ipu_rails_create(&config)
+        if self.rails == NULL:
+            check(-errno, "rails")
+
+    @property
+    def native(self) -> object:
+        return lend(ipu_rails_fabric(self.rails), IPU_FABRIC_CAPSULE, self)
+
+    def __dealloc__(self):
+        if self.rails != NULL:
+            ipu_rails_destroy(self.rails)
+
+    def set(self, uint32_t up, uint32_t active) -> None:
+        """Set the rails that carry traffic, and the active one; read their GIDs again."""
+        ipu_rails_set(self.rails, up, active)
+
+    def peers(self) -> list[tuple[bytes, int, int]]:
+        """Return GID and queue pair number of each host with several rails, and the rails (a bit for each)
+        by which flows go there."""
+        cdef uint32_t size = max(self.peers_max, 1)
+        cdef ipu_rails_peer *found = <ipu_rails_peer *>calloc(size, sizeof(ipu_rails_peer))
+        if found == NULL:
+            raise MemoryError("rails")
+        cdef uint32_t n = ipu_rails_peers(self.rails, found, size)
+        peers = [(raw_address(&found[i].gid), found[i].qpn, found[i].usable) for i in range(n)]
+        free(found)
+        return peers
+
+    def counters(self) -> dict[str, int]:
+        cdef uint64_t values[IPU_RAILS_COUNTERS_N]
+        ipu_rails_counters(self.rails, values)
+        return {ipu_rails_counter_names[i].decode(): values[i] for i in range(IPU_RAILS_COUNTERS_N)}
+
+    def traffic(self, uint32_t rail) -> dict[str, int]:
+        """Return the packets and bytes of one rail, from the encapsulation header on."""
+        cdef uint64_t values[IPU_RAILS_TRAFFIC_N]
+        if rail >= len(self.inner):
+            raise IndexError(rail)
+        ipu_rails_traffic(self.rails, rail, values)
+        return {ipu_rails_traffic_names[i].decode(): values[i] for i in range(IPU_RAILS_TRAFFIC_N)}

@@ -36,6 +36,9 @@ def _interface(answer: dict[str, Any]) -> str:
     ]
     for rail in answer.get("rails") or ():
         lines.append("    rail {device} port {port} {state} for {since_s:.0f}s".format_map(rail))
+        if rail.get("tx_packets") is not None:
+            traffic = " packets out {tx_packets} in {rx_packets} peers {peers}".format_map(rail)
+            lines[-1] += traffic
     if answer.get("ethernet") is not None:
         lines.append("    link/ether {mac} guests {guests}".format_map(answer["ethernet"]))
     for entry in answer["addresses"]:

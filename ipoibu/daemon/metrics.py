@@ -34,6 +34,7 @@ NAMES: Final = {
     "rx_bytes": "data_received_bytes",
     "tx_multicast_packets": "multicast_packets_transmitted",
 }
+RAIL_TRAFFIC: Final = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
 # The pump counts `fabric_recoveries`.
 _EXCEPTIONS: Final = {"fabric.recoveries": "fabric_queue_pair_recoveries"}
 
@@ -67,7 +68,12 @@ def observe(endpoint: Observed) -> Observation:
     }
     properties = {key: shown[key] for key in ("name", "device", "port", "state", "mtu")}
     properties |= {key: shown.get(key) or "" for key in _PROPERTIES}
-    return properties | tallies | {"stats": endpoint.stats()}
+    traffic = [
+        {"rail": rail["rail"]} | {name: rail[name] for name in RAIL_TRAFFIC}
+        for rail in rails
+        if rail.get("tx_packets") is not None  # not every rail has a queue pair
+    ]
+    return properties | tallies | {"stats": endpoint.stats(), "rail_traffic": traffic}
 
 
 def _tally(table: Iterable[Mapping[str, Any]], labels: Sequence[str]) -> list[dict[str, Any]]:
@@ -147,7 +153,22 @@ def _counters(observations: Sequence[Observation]) -> Iterable[CounterMetricFami
             queue, _ = split_queue(name)
             family = families.setdefault(metric_name(name), _family(name))
             family.add_metric([*_labels(it), *([queue] if queue else [])], value)
-    return families.values()
+    return [*families.values(), *_rail_counters(observations)]
+
+
+def _rail_counters(observations: Sequence[Observation]) -> Iterator[CounterMetricFamily]:
+    """The traffic of each rail."""
+    from prometheus_client.core import CounterMetricFamily
+
+    for name in RAIL_TRAFFIC:
+        text = f"{name} of one device of several, since its queue pair was made"
+        labels = [*LABELS, "rail"]
+        family = CounterMetricFamily(f"ipoibu_rail_{NAMES[name]}", text, labels=labels)
+        for it in observations:
+            for rail in it["rail_traffic"]:
+                family.add_metric([*_labels(it), rail["rail"]], rail[name])
+        if family.samples:
+            yield family
 
 
 def _family(name: str) -> CounterMetricFamily:

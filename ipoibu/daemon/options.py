@@ -47,6 +47,7 @@ from ipoibu.endpoint.config import (
     MODES,
     MTUS,
     QUEUES,
+    RAIL_MODES,
     RAIL_UPDELAY,
 )
 from ipoibu.endpoint.dhcp_config import read_client_id, read_host_name
@@ -96,6 +97,15 @@ OPTIONS: Final = (
         field="endpoint.device",
         example="soft:eth0",
         several=True,
+    ),
+    Option(
+        "rail-mode",
+        "MODE",
+        RAIL_MODES.read,
+        "several devices: active-backup, the default, or balance-xor, which also spreads flows over all"
+        " devices, to hosts that do the same",
+        field="endpoint.rail_mode",
+        example="balance-xor",
     ),
     Option(
         "rail-primary",

@@ -29,6 +29,7 @@ from ipoibu.limits import (
     QUEUES_MAX,
     RAIL_TARGETS_MAX,
     RAIL_UPDELAY_MAX_MS,
+    RAILS_JOINED_MAX,
 )
 from ipoibu.proto.ethernet.config import EthernetConfig
 
@@ -46,6 +47,7 @@ CONNECTION_IDLE: Final = Range(
 )
 BUSY_POLL: Final = Range(0, BUSY_POLL_MAX_US, "microseconds")
 QUEUES: Final = Range(1, QUEUES_MAX, "queues")
+RAIL_MODES: Final = Choice("mode of several devices", ("active-backup", "balance-xor"))
 RAIL_UPDELAY: Final = Range(0, RAIL_UPDELAY_MAX_MS, "milliseconds")
 FRAMES: Final = Range(FRAMES_MIN, FRAMES_MAX, "frames")
 
@@ -77,6 +79,10 @@ class EndpointConfig:
 
     # Further devices and their ports, one of which takes over when the device fails (docs/rails.md)
     backups: tuple[tuple[str, int], ...] = ()
+
+    # "active-backup": one of several devices carries the traffic; "balance-xor": flows to hosts that have
+    # several, too, are spread over all of them
+    rail_mode: str = "active-backup"
 
     # The device that becomes active whenever it has been up for `rail_updelay_ms`; None: none is preferred
     rail_primary: str | None = None
@@ -190,6 +196,9 @@ class EndpointConfig:
 
     def _check_rails(self) -> None:
         devices = [self.device, *(device for device, _ in self.backups)]
+        RAIL_MODES.read(self.rail_mode)
+        if self.rail_mode != "active-backup":
+            self._check_spreading(len(devices))
         if len(set(devices)) < len(devices):
             raise UsageError(f"a device is given twice: {', '.join(devices)}")
         RAIL_UPDELAY.check("rail_updelay_ms", self.rail_updelay_ms)
@@ -199,6 +208,23 @@ class EndpointConfig:
             raise UsageError(
                 f"{len(self.rail_monitor)} neighbours to monitor, {RAIL_TARGETS_MAX} at most"
             )
+
+    def _check_spreading(self, devices: int) -> None:
+        if devices > RAILS_JOINED_MAX:
+            raise Conflict(
+                f"{{rail_mode}} {self.rail_mode} is for {RAILS_JOINED_MAX} devices at most, not {devices}"
+            )
+        if self.mode != "datagram":
+            raise Conflict(
+                f"{{rail_mode}} {self.rail_mode} needs datagram mode: a connection has one rail"
+            )
+        if self.mesh is not None:
+            raise Conflict(
+                f"{{rail_mode}} {self.rail_mode} is not for links with peers: leave {{rail_mode}} out"
+            )
+        for field, is_set in (("queues", self.queues > 1), ("ethernet", self.ethernet is not None)):
+            if is_set:
+                raise Conflict(f"{{rail_mode}} {self.rail_mode}: leave {{{field}}} out")
 
     def _check_types(self) -> None:
         """Raise `TypeError` for a value that later checks would refuse in riddles."""
@@ -226,6 +252,7 @@ _KINDS: Final[dict[str, tuple[type, str]]] = {
     "device": (str, "the text of a device such as soft:eth0"),
     "port": (int, "the number of a port"),
     "backups": (tuple, "a tuple of pairs of a device and a port"),
+    "rail_mode": (str, "the text of a mode"),
     "rail_primary": (str, "the text of a device"),
     "rail_monitor": (tuple, "a tuple of IP addresses"),
     "pkey": (PKey, "a PKey"),

@@ -12,11 +12,12 @@ import errno
 import logging
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ipoibu import _core
 from ipoibu.addr import RC_FLAG, HwAddr, Qpn
@@ -26,6 +27,7 @@ from ipoibu.endpoint.tx_queues import TxQueues
 from ipoibu.errors import LinkError, UsageError
 from ipoibu.fabric.base import Fabric, TxQueue
 from ipoibu.fabric.faults import FaultyUd
+from ipoibu.fabric.rails import RailsFabric
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import (
@@ -37,6 +39,7 @@ from ipoibu.limits import (
     FRAMES_MIN,
     GROUPS_MAX,
     NEIGH_MAX,
+    RAILS_JOINED_MAX,
     ROUTE_ANSWERS_MAX,
     ROUTES_MAX,
     SUPERFRAME_BYTES_MAX,
@@ -46,6 +49,9 @@ from ipoibu.limits import (
 from ipoibu.proto.link_params import ip_mtu
 from ipoibu.proto.rc_connection import Profile, RcConfig
 from ipoibu.proto.transition import Observer
+
+if TYPE_CHECKING:
+    from ipoibu.endpoint.rails import Rails
 
 _log = logging.getLogger(__name__)
 
@@ -73,12 +79,19 @@ class DataPath:
     fabric: Fabric
     pump: Pump
     guest_qpns: tuple[Qpn, ...] = ()  # queue pairs for guests behind a TAP
+    joined: RailsFabric | None = None  # with queue pairs on all rails: inside of `fabric`
 
     @classmethod
     def open(
-        cls, config: EndpointConfig, port: SharedPort, device: PacketDevice, params: PartitionParams
+        cls,
+        config: EndpointConfig,
+        port: SharedPort,
+        device: PacketDevice,
+        params: PartitionParams,
+        rails: Rails | None = None,
     ) -> Self:
-        """Make the queue pair and its pump, which does not run yet.
+        """Make the queue pair and its pump, which does not run yet; with `rails`, whose active one has
+        `port`, a queue pair on each rail where that is possible.
 
         Where the device may not pin the memory of all frames, both are made again with half as many.
         `LinkError` if the device refuses, `UsageError` for an MTU that does not fit the link.
@@ -86,7 +99,7 @@ class DataPath:
         frames = config.frames
         while True:
             try:
-                return cls._open(config, port, device, params, frames)
+                return cls._open(config, port, device, params, rails, frames=frames)
             except OSError as error:
                 if error.errno != errno.ENOMEM or frames // 2 < FRAMES_MIN:
                     raise _pump_error(port.info.device, error) from error
@@ -101,17 +114,19 @@ class DataPath:
         port: SharedPort,
         device: PacketDevice,
         params: PartitionParams,
+        rails: Rails | None,
+        *,
         frames: int,
     ) -> Self:
         """As `open`, once, with so many frames; `OSError` if there is no pump."""
         is_connected = config.mode == "connected"
         datagram_mtu_bytes, mtu_bytes = mtus_of(config, params)
         _check_queues(config, port, device)
-        fabric = _open_fabric(config, port, params, datagram_mtu_bytes)
+        fabric, joined = _open_fabric(config, port, params, datagram_mtu_bytes, rails)
         pumps: list[_core.Pump] = []
         try:
             tx_queues: Sequence[TxQueue] = ()
-            if config.faults is not None:
+            if config.faults is not None and joined is None:
                 fabric = FaultyUd(fabric, config.faults)
             if config.queues > 1:
                 tx_queues = fabric.open_tx_queues(config.queues - 1)
@@ -151,8 +166,30 @@ class DataPath:
                 opened.close()
             raise
         return cls(
-            config, port, device, params, datagram_mtu_bytes, mtu_bytes, fabric, pump, guest_qpns
+            config,
+            port,
+            device,
+            params,
+            datagram_mtu_bytes,
+            mtu_bytes,
+            fabric,
+            pump,
+            guest_qpns,
+            joined,
         )
+
+    def can_move(self, rails: Rails) -> bool:
+        """Return whether this data path has a queue pair on the active rail, and on all whose device is
+        there."""
+        joined = self.joined
+        return joined is not None and joined.ports == rails.ports and joined.has(rails.active)
+
+    def follow(self, rails: Rails, now: float) -> Self:
+        """Carry the traffic by the rails that are up and the active one, if that `can_move`; return the data
+        path with the port of the active rail."""
+        assert self.joined is not None, "`can_move`"
+        self.joined.follow(rails.active, rails.up(now))
+        return self if self.port is rails.port else replace(self, port=rails.port)
 
     @property
     def hwaddr(self) -> HwAddr:
@@ -221,6 +258,43 @@ def _check_queues(config: EndpointConfig, port: SharedPort, device: PacketDevice
 
 
 def _open_fabric(
+    config: EndpointConfig,
+    port: SharedPort,
+    params: PartitionParams,
+    datagram_mtu_bytes: int,
+    rails: Rails | None,
+) -> tuple[Fabric, RailsFabric | None]:
+    """The second fabric is the first one, if it has several rails."""
+    if rails is not None and _joins(config, port, rails):
+        joined = RailsFabric.open(
+            rails.ports,
+            rails.active,
+            rails.up(time.monotonic()),
+            params,
+            is_spreading=config.rail_mode != "active-backup",
+            faults=config.faults,
+        )
+        return joined, joined
+    return _open_single(config, port, params, datagram_mtu_bytes), None
+
+
+def _joins(config: EndpointConfig, port: SharedPort, rails: Rails) -> bool:
+    """Return whether all rails get queue pairs, and not the active one alone."""
+    if config.rail_mode != "active-backup" and port.sa is not None:
+        raise UsageError(
+            f"{port.info.device}/{port.info.port}: rail_mode {config.rail_mode} is for links without a"
+            " subnet administrator: leave it out"
+        )
+    return (
+        len(rails.ports) <= RAILS_JOINED_MAX
+        and (config.mode, config.queues, config.mesh) == ("datagram", 1, None)
+        and config.ethernet is None
+        and port.sa is None
+        and port.capabilities.multicast
+    )
+
+
+def _open_single(
     config: EndpointConfig, port: SharedPort, params: PartitionParams, datagram_mtu_bytes: int
 ) -> Fabric:
     if config.mesh is None:

@@ -370,21 +370,44 @@ class Interface:
         """Carry the traffic over the active rail; return whether that rail is up."""
         assert self._heavy_flush is not None, "it runs"
         is_up = rails.look(self.loop.time(), self.loop)
-        before, place = self.port, self.port.info.device
-        if rails.port is not before:
-            self.engine.keep_ours()
-            self._heavy_flush.demand(
-                f"{rails.port.info.device} carries the traffic now, not {place}"
-            )
-            self._change_port(rails.port)
+        before, after = self.port, rails.port
+        is_severed = self.shell.is_severed
+        if after is not before:
             self.counts["rail_changes"] += 1
-        elif rails.is_gone and not self.shell.is_severed:
+            why = f"{after.info.device} carries the traffic now, not {before.info.device}"
+            if not is_severed and self.path.can_move(rails):
+                _log.warning("%s: %s", self.place, why)
+                self._move(rails)
+            else:
+                self.engine.keep_ours()
+                self._heavy_flush.demand(why)
+                self._change_port(after)
+        elif rails.is_gone and not is_severed:
             self._heavy_flush.demand(rails.why())
             self._last_counters = self.fabric.counters()
-        else:
-            return is_up
-        rails.release(before)
+        elif self.path.joined is not None and not is_severed:
+            self._follow_backups(rails)
+        rails.part_gone()
         return is_up
+
+    def _move(self, rails: Rails) -> None:
+        """Carry the traffic over another rail, which has a queue pair and is in all groups."""
+        now = self.loop.time()
+        self.path = self.path.follow(rails, now)
+        self.port, self._gid = self.path.port, self.path.port.info.gid
+        self._carrier.follow(self.port)
+        self.shell.moved(self.path)
+        self.perform(self.engine.moved(now, self.path.hwaddr))
+
+    def _follow_backups(self, rails: Rails) -> None:
+        """Have the data path use the rails that are up. One whose device has come or gone makes another
+        data path necessary."""
+        if self.path.can_move(rails):
+            self.path = self.path.follow(rails, self.loop.time())
+            return
+        assert self._heavy_flush is not None, "it runs"
+        self.engine.keep_ours()
+        self._heavy_flush.demand("the device of a backup has come or gone")
 
     def fabric_counters(self) -> dict[str, int]:
         """The fabric's counters; the last ones of a device that is gone."""
@@ -548,7 +571,7 @@ class Interface:
         if self.subnet is not None:
             self.subnet.note_pkey(params)
         before = self.path
-        path = DataPath.open(self.config, self.port, before.device, params)
+        path = DataPath.open(self.config, self.port, before.device, params, self.rails)
         try:
             self.engine.renewed(params, path.hwaddr, path.datagram_mtu_bytes, path.guest_qpns)
             rc = path.connect(self.loop, self.counts, self.transitions.note)

@@ -153,7 +153,7 @@ class Life:
     def _start(self, port: SharedPort, params: PartitionParams, rails: Rails | None) -> None:
         thread = LoopThread(f"ipoibu-{self.config.name}")
         try:
-            path = DataPath.open(self.config, port, self._device, params)
+            path = DataPath.open(self.config, port, self._device, params, rails)
             interface = Interface(path, thread.loop, self._callbacks, rails)
         except BaseException:
             thread.loop.close()

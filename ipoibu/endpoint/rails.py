@@ -134,6 +134,20 @@ class Rails:
         return port
 
     @property
+    def active(self) -> int:
+        """The index of the active rail."""
+        return self._active
+
+    @property
+    def ports(self) -> tuple[SharedPort | None, ...]:
+        """The port of each rail; None while its device is absent."""
+        return tuple(None if rail.is_gone else rail.port for rail in self._rails)
+
+    def up(self, now: float) -> int:
+        """Return a bit for each rail that carries traffic: those that are up and no suspects."""
+        return sum(rail.state.is_good(now) << index for index, rail in enumerate(self._rails))
+
+    @property
     def is_gone(self) -> bool:
         """True if the device of the active rail has gone, and no other rail is up."""
         return self._rails[self._active].is_gone
@@ -164,8 +178,6 @@ class Rails:
             if rail.port is None or rail.is_gone:
                 self._reopen(rail, now, loop)
             rail.poll(now)
-            if rail.is_gone and rail is not self._rails[self._active]:
-                self._part(rail)
         self._active = self._choose(now)
         return self._rails[self._active].state.is_up
 
@@ -199,8 +211,8 @@ class Rails:
         return counts
 
     def snapshot(self, now: float) -> list[dict[str, Any]]:
-        """Each rail's device, port, state ("active", "backup", "down", "suspect" or "absent") and the seconds
-        since it came up or went down."""
+        """Each rail's device, port, state ("active", "backup", "sharing", "down", "suspect" or "absent") and
+        the seconds since it came up or went down."""
         return [
             {
                 "device": rail.device,
@@ -218,7 +230,8 @@ class Rails:
             return "down"
         if index == self._active:
             return "active"
-        return "backup" if rail.state.is_good(now) else "suspect"
+        ready = "backup" if self._config.rail_mode == "active-backup" else "sharing"
+        return ready if rail.state.is_good(now) else "suspect"
 
     def close(self) -> None:
         """Close every port, after the interface has closed its data path."""
@@ -244,11 +257,12 @@ class Rails:
         except Closed as error:  # meanwhile
             raise NoSuchDevice(str(error)) from error
 
-    def release(self, port: SharedPort) -> None:
-        """Close the port of a device that has gone, which no queue pair uses any more."""
+    def part_gone(self) -> None:
+        """Close the ports of devices that have gone, which no queue pair uses any more; but not that of the
+        active rail."""
         for rail in self._rails:
-            if rail.port is port and rail.is_gone:
-                self._close(port)
+            if rail.is_gone and rail is not self._rails[self._active]:
+                self._part(rail)
 
     def _part(self, rail: Rail) -> None:
         port, rail.port = rail.port, None

@@ -149,6 +149,11 @@ class Shell:
         self.is_severed = True
         self.rc = None
 
+    def moved(self, path: DataPath) -> None:
+        """The same data path has another active rail."""
+        self._path = path
+        self.pinger.follow(path.port)
+
     def resume(self, path: DataPath, rc: RcShell | None) -> None:
         """Start another data path, and give it the routes."""
         self._path, self._pump, self.rc = path, path.pump, rc

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.endpoint.allmulticast import ip_group
@@ -20,6 +20,8 @@ from ipoibu.proto.ethernet.guests import GuestInfo
 from ipoibu.proto.ethernet.macs import NeighbourInfo
 from ipoibu.proto.ethernet.refusals import RefusalInfo
 from ipoibu.wire import mgid
+
+RAIL_TRAFFIC: Final = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
 
 
 def show(interface: Interface) -> dict[str, Any]:
@@ -53,15 +55,28 @@ def show(interface: Interface) -> dict[str, Any]:
         ],
         "dhcp": dhcp(interface),
         "dhcp6": dhcp6(interface),
+        "rail_mode": config.rail_mode,
         "rails": rails(interface),
         "ethernet": ethernet(interface),
     }
 
 
 def rails(interface: Interface) -> list[dict[str, Any]] | None:
-    """The devices of an interface with several; None for one device."""
-    several = interface.rails
-    return None if several is None else several.snapshot(interface.loop.time())
+    """The devices of an interface with several; None for one device. `peers` counts the hosts to which flows
+    go by that device as by others; traffic counts from the last queue pair on. Both are None where only the
+    active device has a queue pair."""
+    if interface.rails is None:
+        return None
+    shown = interface.rails.snapshot(interface.loop.time())
+    joined = None if interface.shell.is_severed else interface.path.joined
+    usable = () if joined is None else joined.usable().values()
+    for index, rail in enumerate(shown):
+        if joined is not None and joined.has(index):
+            rail["peers"] = sum(bits >> index & 1 for bits in usable)
+            rail.update(joined.traffic(index))
+        else:
+            rail.update(dict.fromkeys(("peers", *RAIL_TRAFFIC)))
+    return shown
 
 
 def dhcp(interface: Interface) -> dict[str, Any] | None:

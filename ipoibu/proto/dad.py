@@ -67,6 +67,7 @@ class Input(enum.Enum):
     CLAIMED = "another host uses the address"
     CONTESTED = "another host uses the address, and probes only cause a warning"
     PROBED = "another host probes for the address"
+    MOVED = "the interface has another hardware address"
 
 
 class Action(enum.Enum):
@@ -102,9 +103,11 @@ MACHINE: Final = Table("Address", State.WAITING, {
     (_S.ANNOUNCING, _I.CLAIMED):   (_S.ANNOUNCING, (_A.DEFEND,)),
     (_S.ANNOUNCING, _I.CONTESTED): (_S.CONTESTED, (_A.ARM,)),
     (_S.ANNOUNCING, _I.PROBED):    (_S.ANNOUNCING, ()),
+    (_S.ANNOUNCING, _I.MOVED):     (_S.ANNOUNCING, (_A.ANNOUNCE, _A.ARM)),
     (_S.PREFERRED, _I.LINK_DOWN):  (_S.WAITING, ()),
     (_S.PREFERRED, _I.CLAIMED):    (_S.PREFERRED, (_A.DEFEND,)),
     (_S.PREFERRED, _I.CONTESTED):  (_S.CONTESTED, (_A.ARM,)),
+    (_S.PREFERRED, _I.MOVED):      (_S.ANNOUNCING, (_A.ANNOUNCE, _A.ARM)),
     (_S.PREFERRED, _I.PROBED):     (_S.PREFERRED, ()),
     (_S.CONTESTED, _I.LINK_DOWN):  (_S.WAITING, ()),
     (_S.CONTESTED, _I.TIMEOUT):    (_S.CONTESTED, (_A.PROBE, _A.ARM)),
@@ -112,6 +115,7 @@ MACHINE: Final = Table("Address", State.WAITING, {
     (_S.CONTESTED, _I.CLAIMED):    (_S.CONTESTED, (_A.DEFEND,)),
     (_S.CONTESTED, _I.CONTESTED):  (_S.CONTESTED, (_A.RECOUNT,)),
     (_S.CONTESTED, _I.PROBED):     (_S.CONTESTED, ()),
+    (_S.CONTESTED, _I.MOVED):      (_S.ANNOUNCING, (_A.ANNOUNCE, _A.ARM)),
     (_S.DUPLICATE, _I.LINK_DOWN):  (_S.WAITING, ()),
 })
 # fmt: on
@@ -282,6 +286,13 @@ class Addresses:
         self._is_link_up = False
         for address in self._addresses.values():
             self._feed(now, address, Input.LINK_DOWN)
+
+    def moved(self, now: float) -> None:
+        """Announce the addresses that are ours: we have another hardware address."""
+        for address in self._addresses.values():
+            if address.state in _OURS:
+                address.sent = 0
+                self._feed(now, address, Input.MOVED)
 
     def claimed(self, now: float, ip: IpAddress, by: HwAddr | None) -> None:
         """Respond to another host that acts as the owner of `ip`, one of our addresses (`in`)."""

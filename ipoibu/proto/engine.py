@@ -191,6 +191,17 @@ class Engine:
         if self.handoff is not None:
             self.handoff.renewed()
 
+    def moved(self, now: float, hwaddr: HwAddr) -> list[Effect]:
+        """Another queue pair of ours, which is in the same groups, carries the traffic: announce our
+        addresses with its hardware address. Neighbours and leases stay."""
+        self._context.hwaddr = hwaddr
+        self._context.config = replace(self._context.config, hwaddr=hwaddr)
+        if self._link.is_up:
+            self._addresses.moved(now)
+            self._proxied.link_down()
+            self._proxied.link_up(now)
+        return self._context.take(now)
+
     def router_changed(self, is_router: bool) -> None:
         """Set the Router flag of our neighbour advertisements (RFC 4861 §4.4)."""
         self._context.config = replace(self._context.config, is_router=is_router)

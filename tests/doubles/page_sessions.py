@@ -85,7 +85,14 @@ ELSEWHERE: Final = {
     "docs/ethernet.md: ipoibu guests": ("tests/netns/test_ethernet.py", 'ask("guests")'),
     "docs/ethernet.md: # ipoibu doctor": ("tests/netns/test_ethernet.py", 'cli(host, "doctor"'),
     "docs/ethernet.md: ipoibu child": ("tests/lab/test_ethernet.py", "ipoibu child add ib0 0x8001"),
-    "docs/rails.md: ipoibu up": ("tests/netns/test_rails.py", '"--device", "soft:eth1"'),
+    "docs/rails.md: ipoibu up ib0 --device soft:eth0 --device soft:eth1 --address": (
+        "tests/netns/test_rails.py",
+        '"--device", "soft:eth1"',
+    ),
+    "docs/rails.md: ipoibu up ib0 --device soft:eth0 --device soft:eth1 --rail-mode": (
+        "tests/netns/test_rails_spread.py",
+        '"--rail-mode", "balance-xor"',
+    ),
     "docs/rails.md: $ ipoibu show": ("tests/netns/test_rails.py", "    rail soft:eth1 port 1"),
     "docs/rootless.md: $ ipoibu run": ("tests/netns/test_rootless.py", '"run", *device'),
     "docs/rootless.md: $ ipoibu neigh ib0@": ("tests/netns/test_rootless.py", '"--join"'),

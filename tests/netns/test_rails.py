@@ -273,7 +273,12 @@ def test_rails_show_in_the_json_of_show(two: Lab, cli: Cli) -> None:
     two.start()
     first, second = two.hosts
     rails: list[dict[str, Any]] = json.loads(cli(first, "show", "ib0", "-j").stdout)[0]["rails"]
-    assert [set(rail) for rail in rails] == [{"device", "port", "state", "since_s"}] * 2
+    traffic = {"tx_packets", "tx_bytes", "rx_packets", "rx_bytes"}
+    assert [set(rail) for rail in rails] == [
+        {"device", "port", "state", "since_s", "peers"} | traffic
+    ] * 2
+    assert [rail["peers"] for rail in rails] == [0, 0]
+    assert all(rail["tx_packets"] is not None for rail in rails)
     assert second.ask("show")["rails"] is None
 
 

@@ -37,8 +37,10 @@ class Endpoint:
         counters: Mapping[str, int] | None = None,
         name: str = "ib0",
         parent: str | None = None,
+        traffic: tuple[int, ...] = (),
     ) -> None:
         self._name, self._parent = name, parent
+        self._traffic = traffic
         self._counters = dict(counters or {})
 
     def show(self) -> dict[str, Any]:
@@ -53,8 +55,10 @@ class Endpoint:
             "parent": self._parent,
             "pkey": "0xffff",
             "rails": [
-                {"device": "soft:eth0", "port": 1, "state": "active", "since_s": 1.0},
-                {"device": "soft:eth1", "port": 1, "state": "down", "since_s": 1.0},
+                {"device": "soft:eth0", "port": 1, "state": "active", "since_s": 1.0}
+                | dict(zip(metrics.RAIL_TRAFFIC, self._traffic, strict=False)),
+                {"device": "soft:eth1", "port": 1, "state": "down", "since_s": 1.0}
+                | dict.fromkeys(metrics.RAIL_TRAFFIC),
             ],
         }
 
@@ -106,6 +110,18 @@ def test_each_rail_has_its_state() -> None:
     text = exposed(Endpoint({}))
     for rail, state in (("soft:eth0", "active"), ("soft:eth1", "down")):
         assert f'ipoibu_rails{{{LABELS},rail="{rail}",state="{state}"}} 1.0\n' in text
+
+
+def test_each_rail_with_a_queue_pair_has_its_traffic() -> None:
+    text = exposed(Endpoint({}, traffic=(1, 2, 3, 4)))
+    found = re.findall(r"^ipoibu_rail_(\w+)_total\{.*rail=\"(.*)\"\} ([\d.]+)$", text, re.MULTILINE)
+    assert found == [
+        ("packets_transmitted", "soft:eth0", "1.0"),
+        ("data_transmitted_bytes", "soft:eth0", "2.0"),
+        ("packets_received", "soft:eth0", "3.0"),
+        ("data_received_bytes", "soft:eth0", "4.0"),
+    ]
+    assert "ipoibu_rail_" not in exposed(Endpoint({}))
 
 
 def test_packets_and_bytes_have_the_names_of_node_exporter() -> None:

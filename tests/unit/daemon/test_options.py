@@ -32,7 +32,7 @@ each_option = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: opti
 
 # These go together, and exclude other options.
 ETHERNET = {"ethernet", "guest", "guest-queue-pairs"}
-ALONE = {"queues"} | ETHERNET
+ALONE = {"queues", "rail-mode"} | ETHERNET
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from ipaddress import IPv4Address, ip_address, ip_interface
 
 import pytest
 
-from ipoibu.addr import IpAddress
-from ipoibu.limits import ADDRESSES_MAX
+from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.limits import ADDRESSES_MAX, ANNOUNCE_COUNT
 from ipoibu.proto.context import Dad
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import AddressVerdict, Attach, Detach, OwnAddress
@@ -256,6 +256,25 @@ def test_a_contested_address_is_announced_once_its_other_owner_is_gone() -> None
     assert [m.sender_ip for _, m in bench.sent_arp()][-2:] == [OUR_V4, OUR_V4]
     bench.clear()
     bench.run(100)
+    assert bench.sent == []
+
+
+def test_another_hardware_address_is_announced_and_nothing_else_changes() -> None:
+    """A5: a rail that takes over, whose queue pair is in all groups already."""
+    bench = Bench(ready=False)
+    bench.run(10)
+    bench.clear()
+    engine = bench.host.engine
+    moved = HwAddr(Qpn(0x777), Gid.parse("fe80::777"))
+    bench.host.carry_out(engine.moved(bench.now, moved))
+    bench.run(10)
+    assert {m.sender_ip for _, m in bench.sent_arp()} == {OUR_V4}
+    assert {m.sender_hwaddr for _, m in bench.sent_arp()} == {moved}
+    assert len(bench.sent_arp()) == len(bench.sent_nd()) == ANNOUNCE_COUNT
+    assert states(bench) == {OUR_V4: State.PREFERRED, OUR_V6: State.PREFERRED}
+    bench.host.carry_out(engine.port_event(bench.now, "down"))
+    bench.clear()
+    bench.host.carry_out(engine.moved(bench.now, moved))  # the link announces it when it comes up
     assert bench.sent == []
 
 

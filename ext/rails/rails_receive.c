@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Receives from all rails: takes hellos out, drops what came to groups at a backup, and gives each
+ * peer one source address. */
+#include <string.h>
+
+#include "core/frame.h"
+#include "core/ip_header.h"
+#include "rails/rails_state.h"
+
+enum { GRH_SGID = 8, GRH_DGID = 24 };
+
+/* ---- post */
+
+/* Posts the receives that the inner fabric refused, or that we dropped. A broken queue pair refuses
+ * them until it has recovered. */
+static void post_refused(struct rails_rail *at, const struct rails_receive *receives)
+{
+    while (at->refused_count > 0 && !at->broken) {
+        struct ipu_recv recvs[RAILS_BATCH];
+        uint32_t n = at->refused_count < RAILS_BATCH ? at->refused_count : RAILS_BATCH;
+        uint32_t *last = at->refused + at->refused_count - n;
+        for (uint32_t i = 0; i < n; i++) {
+            recvs[i] = receives[last[i]].recv;
+            recvs[i].cookie = last[i];
+        }
+        int taken = at->inner->ops->post(at->inner->self, recvs, (int)n);
+        if (taken <= 0)
+            return;
+        memmove(last, last + taken, (n - (uint32_t)taken) * sizeof *last);
+        at->refused_count -= (uint32_t)taken;
+    }
+}
+
+/* Returns the rail with the fewest receives. */
+static uint32_t poorest(const struct ipu_rails *r)
+{
+    uint32_t found = r->active;
+    RAILS_FOR_EACH(r, k)
+    {
+        if (r->rails[k].posted < r->rails[found].posted)
+            found = k;
+    }
+    return found;
+}
+
+int rails_post(void *self, const struct ipu_recv *recvs, int n)
+{
+    struct ipu_rails *r = self;
+    int taken = 0;
+    while (taken < n && r->free_receive_count > 0) {
+        uint32_t index = r->free_receives[--r->free_receive_count];
+        uint32_t rail = poorest(r);
+        struct rails_rail *at = &r->rails[rail];
+        r->receives[index] = (struct rails_receive){.recv = recvs[taken++], .rail = rail};
+        at->refused[at->refused_count++] = index;
+        at->posted++;
+    }
+    RAILS_FOR_EACH(r, k)
+    post_refused(&r->rails[k], r->receives);
+    return taken;
+}
+
+/* ---- receive */
+
+int rails_own(const struct ipu_rails *r, const struct rails_address *source)
+{
+    RAILS_FOR_EACH(r, k)
+    {
+        const struct ipu_fabric *inner = r->rails[k].inner;
+        if (inner->qpn == source->qpn && memcmp(&inner->gid, &source->gid, sizeof source->gid) == 0)
+            return (int)k;
+    }
+    return -1;
+}
+
+/* Returns whether a message may be ARP or neighbour discovery, which names its source: the engine
+ * compares them, also when the peer has another active rail and its hello has not come yet. */
+static bool names_source(const uint8_t *frame, size_t len)
+{
+    uint32_t type = ipu_ip_get16(frame);
+    return type == IPU_TYPE_ARP ||
+           (type == IPU_TYPE_IPV6 && len > IPU_ENCAP_LEN + IPU_IPV6_NEXT_HEADER &&
+            frame[IPU_ENCAP_LEN + IPU_IPV6_NEXT_HEADER] == IPPROTO_ICMPV6);
+}
+
+/* Returns whether the pump gets the datagram. */
+static bool admit_untrusted(struct ipu_rails *r, uint32_t rail, struct ipu_received *done,
+                            uint8_t *buf)
+{
+    bool has_grh = (done->flags & IPU_RECEIVED_GRH) && done->byte_len >= IPU_GRH_LEN;
+    if (r->peers_max > 0 && done->byte_len >= IPU_RX_IP &&
+        ipu_ip_get16(buf + IPU_RX_ENCAP) == IPU_TYPE_RAILS) {
+        rails_hello_untrusted(r, rail, done, buf);
+        return false;
+    }
+    if (!has_grh)
+        return true;
+    struct rails_address source = {.qpn = done->src_qpn};
+    memcpy(&source.gid, buf + GRH_SGID, sizeof source.gid);
+    if (buf[GRH_DGID] == 0xff) {
+        int own = rails_own(r, &source);
+        if (rail == r->active && (own < 0 || own == (int)rail))
+            return true; /* the pump drops the echo of the active rail: E8 */
+        RAILS_COUNT(r, rx_backup);
+        return false;
+    }
+    const struct rails_peer *peer = rails_peer_find(r, &source);
+    if (peer != NULL && peer->at[peer->active].qpn != 0 && done->byte_len >= IPU_RX_IP &&
+        !names_source(buf + IPU_RX_ENCAP, done->byte_len - IPU_GRH_LEN)) {
+        memcpy(buf + GRH_SGID, &peer->at[peer->active].gid, sizeof source.gid);
+        done->src_qpn = peer->at[peer->active].qpn;
+    }
+    return true;
+}
+
+static int receive(struct ipu_rails *r, uint32_t rail, struct ipu_received *done, int max)
+{
+    struct rails_rail *at = &r->rails[rail];
+    const struct ipu_fabric *inner = at->inner;
+    int n = inner->ops->received(inner->self, done, max), kept = 0;
+    if (n < 0) {
+        at->broken = true;
+        rails_abandon(r, rail);
+        return n;
+    }
+    for (int i = 0; i < n; i++) {
+        uint32_t index = (uint32_t)done[i].cookie;
+        const struct ipu_recv *recv = &r->receives[index].recv;
+        if (!(done[i].flags & IPU_RECEIVED_FAILED)) {
+            if (!admit_untrusted(r, rail, &done[i], recv->addr)) {
+                at->refused[at->refused_count++] = index;
+                continue;
+            }
+            ipu_counter_add(&at->traffic.rx_packets, 1);
+            ipu_counter_add(&at->traffic.rx_bytes,
+                            done[i].byte_len > IPU_GRH_LEN ? done[i].byte_len - IPU_GRH_LEN : 0);
+        }
+        done[i].cookie = recv->cookie;
+        done[kept++] = done[i];
+        at->posted--;
+        r->free_receives[r->free_receive_count++] = index;
+    }
+    post_refused(at, r->receives);
+    return kept;
+}
+
+int rails_received(void *self, struct ipu_received *done, int max)
+{
+    struct ipu_rails *r = self;
+    int total = 0, error = 0;
+    rails_follow(r);
+    if (r->peers_max > 0)
+        rails_hello_tick(r);
+    for (uint32_t i = 0; i < r->count && total < max; i++) {
+        uint32_t k = (r->first + i) % r->count;
+        if (r->rails[k].inner == NULL)
+            continue;
+        int n = receive(r, k, done + total, max - total);
+        if (n < 0)
+            error = n;
+        else
+            total += n;
+    }
+    r->first = (r->first + 1) % r->count;
+    rails_flush(r); /* hellos */
+    return total == 0 && error < 0 ? error : total;
+}

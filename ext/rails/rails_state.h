@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_RAILS_STATE_H
+#define IPU_RAILS_STATE_H
+
+#include <pthread.h>
+
+#include "core/counter.h"
+#include "core/hash_table.h"
+#include "rails/rails.h"
+
+/*
+ * The inside of the rails, shared by rails.c (life, waiting, address handles), rails_send.c,
+ * rails_receive.c, rails_hello.c (what peers say) and rails_peers.c (their table). All of it is the
+ * pump thread's. The mutex guards the peers against ipu_rails_peers().
+ */
+enum {
+    RAILS_BATCH = 64,
+    RAILS_WAITING = 128,     /* sends of one rail which its fabric has not taken yet */
+    RAILS_ENDED = 2048,      /* cookies of sends that ended here */
+    RAILS_RECEIVES = 4096,   /* posted receives, where the inner fabrics have no limit */
+    RAILS_HELLOS = 64,       /* hellos under way */
+    RAILS_HELLO_BYTES = 256, /* room for one */
+};
+
+struct rails_address {
+    struct in6_addr gid;
+    uint32_t qpn; /* 0: no such rail, or it is down */
+};
+
+struct rails_peer {
+    bool live;
+    uint32_t active;
+    struct rails_address at[IPU_RAILS_MAX];
+    void *ah[IPU_RAILS_MAX];          /* of our rail to the peer's rail; made with the first send */
+    uint64_t heard_ns[IPU_RAILS_MAX]; /* the last hello of that rail at ours; 0: none */
+    uint32_t down;                    /* rails that carry no traffic, says the peer */
+    uint32_t indexed;                 /* rails whose address we have heard and know as the peer's */
+    uint32_t heard;                   /* rails on which we hear the peer now, */
+    uint32_t hears;                   /* and it us */
+    uint32_t usable;
+    uint64_t next_ns; /* of our next hello to it */
+    uint64_t last_ns; /* of the last hello from it */
+};
+
+/* An entry of the table of heard addresses. */
+struct rails_key {
+    struct rails_address address;
+    uint16_t number; /* the peer's index, plus one; 0: an empty slot */
+    uint16_t rail;
+};
+
+struct rails_rail {
+    const struct ipu_fabric *inner; /* NULL: the device is absent */
+    struct ipu_send waiting[RAILS_WAITING];
+    uint32_t waiting_count;
+    uint32_t *refused; /* receives that the inner fabric did not take yet */
+    uint32_t refused_count;
+    uint32_t posted; /* receives of ours, the refused ones included */
+    void *broadcast; /* address handle; made with the first hello */
+    bool broken;
+    struct {
+        IPU_RAILS_TRAFFIC(IPU_RAILS_FIELD)
+    } traffic;
+};
+
+struct rails_receive {
+    struct ipu_recv recv;
+    uint32_t rail;
+};
+
+struct ipu_rails {
+    struct ipu_fabric fabric;
+    struct ipu_fabric_ops ops;
+    struct rails_rail rails[IPU_RAILS_MAX];
+    uint32_t count, active, up;
+    uint32_t first; /* the rail that the next poll begins with */
+    struct ipu_dest broadcast;
+    uint64_t (*clock_ns)(void);
+
+    _Atomic uint64_t wanted; /* of ipu_rails_set(): how many, active, up */
+    uint64_t seen;
+    int epoll_fd, wake_fd;
+
+    pthread_mutex_t mutex;
+    struct rails_peer *peers;
+    uint32_t peers_max, peer_count;
+    struct rails_key *keys;
+    uint32_t key_mask;
+    struct ipu_hash_seed seed;
+    uint32_t generation; /* changes with the table of addresses */
+    uint64_t next_ns;    /* when the next hello may be due */
+    uint64_t broadcast_ns;
+    uint32_t broadcasts; /* since our rails changed, as far as they count */
+
+    uint8_t *hellos;
+    uint16_t free_hellos[RAILS_HELLOS];
+    uint32_t free_hello_count;
+    bool has_memory;
+
+    uint64_t ended[RAILS_ENDED];
+    uint32_t ended_count;
+
+    struct rails_receive *receives; /* a cookie of an inner fabric is an index */
+    uint32_t *free_receives;
+    uint32_t free_receive_count;
+
+    struct {
+        IPU_RAILS_COUNTERS(IPU_RAILS_FIELD)
+    } counters;
+};
+
+#define RAILS_ADD(r, name, n) ipu_counter_add(&(r)->counters.name, (n))
+#define RAILS_COUNT(r, name)  RAILS_ADD(r, name, 1)
+
+/* An address handle of the pump: the destination, and the handles of the inner fabrics to it. */
+struct rails_ah {
+    struct ipu_dest dest;
+    void *own[IPU_RAILS_MAX]; /* made with the first send by that rail */
+    struct rails_peer *peer;  /* whose address it is, as of `generation`; or NULL */
+    uint32_t generation;
+};
+
+#define RAILS_FOR_EACH(r, k)                                                                       \
+    for (uint32_t k = 0; k < (r)->count; k++)                                                      \
+        if ((r)->rails[k].inner != NULL)
+
+/* rails_send.c */
+int rails_send(void *self, const struct ipu_send *sends, int n);
+int rails_sent(void *self, uint64_t *cookies, int max);
+
+/* Marks the cookie of a hello; the rest is the number of its frame. The pump's cookies have their
+ * upper bits clear. */
+#define RAILS_HELLO (1ull << 63)
+
+/* Puts a send into the rail's queue, if there is room. */
+bool rails_queue(struct ipu_rails *r, uint32_t rail, const struct ipu_send *send);
+void rails_flush(struct ipu_rails *r);
+
+/* Destroys a handle of an inner fabric, and ends the sends that name it and wait. */
+void rails_drop_handle(struct ipu_rails *r, uint32_t rail, void **handle);
+
+/* Returns the handle from our rail to the peer's, or NULL. */
+void *rails_handle_of_peer(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail);
+
+/* Ends the sends of a rail that wait. */
+void rails_abandon(struct ipu_rails *r, uint32_t rail);
+
+/* rails.c: takes what ipu_rails_set() has changed. */
+void rails_follow(struct ipu_rails *r);
+
+/* rails_receive.c */
+/* Returns the rail of ours that has this address, or -1. */
+int rails_own(const struct ipu_rails *r, const struct rails_address *source);
+int rails_post(void *self, const struct ipu_recv *recvs, int n);
+int rails_received(void *self, struct ipu_received *done, int max);
+
+/* rails_hello.c: the messages, and their times. The caller of all but the last one holds no mutex.
+ */
+void rails_hello_tick(struct ipu_rails *r);
+/* Tells every peer, and all other hosts, about a change of our rails. */
+void rails_hello_changed(struct ipu_rails *r);
+/* Takes a hello that arrived at a rail; buf begins with the GRH, if there is one. */
+void rails_hello_untrusted(struct ipu_rails *r, uint32_t rail, const struct ipu_received *done,
+                           const uint8_t *buf);
+
+/* rails_peers.c; the caller of those that change a peer holds the mutex. */
+bool rails_is_address(const struct rails_address *a, const struct rails_address *b);
+struct rails_peer *rails_peer_find(const struct ipu_rails *r, const struct rails_address *address);
+struct rails_peer *rails_peer_add(struct ipu_rails *r);
+void rails_peer_remove(struct ipu_rails *r, struct rails_peer *peer);
+/* Sets one address of a peer; another one than before is not heard yet. */
+void rails_peer_set(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail,
+                    const struct rails_address *address);
+/* Notes that a datagram from that address has come, which no other host can have sent. */
+void rails_peer_heard(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail);
+/* Decides by which rails flows go; returns whether we hear the peer on other rails than before. */
+bool rails_peer_review(struct ipu_rails *r, struct rails_peer *peer, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,792 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Rails over the in-process fabric: a wire is a switch, and each host has a port on every wire. */
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+
+#include "check.h"
+#include "core/frame.h"
+#include "core/ip_header.h"
+#include "fabric/memory.h"
+#include "rails/rails.h"
+#include "refuse.h"
+
+enum { MTU = 2048, WIRES = 2, HOSTS = 5, RECVS = 64, RECV_LEN = 40 + MTU, FRAME = 64, PEERS = 3 };
+
+#define MS 1000000ull
+
+static const struct in6_addr broadcast = {
+    .s6_addr = {0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, [12] = 0xff, 0xff, 0xff, 0xff}};
+
+struct host {
+    struct ipu_memory_port *ports[WIRES];
+    const struct ipu_fabric *wires[WIRES];
+    struct ipu_rails *rails;
+    const struct ipu_fabric *fabric; /* of the rails; of a host with one rail: of its port */
+    uint8_t recv[RECVS][RECV_LEN];
+};
+
+static struct ipu_memory_switch *switches[WIRES];
+static struct host hosts[HOSTS];
+static uint8_t frames[256][FRAME];
+static uint8_t hello[300]; /* a forged one */
+static uint64_t now_ns;
+
+static uint64_t the_clock(void)
+{
+    return now_ns;
+}
+
+static uint64_t counted(const struct host *host, const char *name)
+{
+    uint64_t values[IPU_RAILS_COUNTERS_N];
+    ipu_rails_counters(host->rails, values);
+    for (int i = 0; i < IPU_RAILS_COUNTERS_N; i++)
+        if (strcmp(ipu_rails_counter_names[i], name) == 0)
+            return values[i];
+    CHECK(!"a counter of that name");
+    return 0;
+}
+
+static uint64_t traffic(const struct host *host, uint32_t rail, const char *name)
+{
+    uint64_t values[IPU_RAILS_TRAFFIC_N];
+    ipu_rails_traffic(host->rails, rail, values);
+    for (int i = 0; i < IPU_RAILS_TRAFFIC_N; i++)
+        if (strcmp(ipu_rails_traffic_names[i], name) == 0)
+            return values[i];
+    CHECK(!"a counter of that name");
+    return 0;
+}
+
+static void post(const struct host *host, const uint8_t *at)
+{
+    uint64_t cookie = (uint64_t)(at - host->recv[0]) / RECV_LEN;
+    struct ipu_recv recv = {(void *)(uintptr_t)at, RECV_LEN, 1000 + cookie};
+    CHECK_EQ(host->fabric->ops->post(host->fabric->self, &recv, 1), 1);
+}
+
+static void register_frames(const struct host *host)
+{
+    const struct ipu_fabric *fabric = host->fabric;
+    CHECK_EQ(fabric->ops->memory(fabric->self, (void *)(uintptr_t)host->recv, sizeof host->recv),
+             0);
+    CHECK_EQ(fabric->ops->memory(fabric->self, frames, sizeof frames), 0);
+    for (int i = 0; i < RECVS; i++)
+        post(host, host->recv[i]);
+}
+
+/* The ports of a host on the wires; `generation` gives the queue pairs other numbers. */
+static void plug_in(int number, int wires, uint32_t generation)
+{
+    struct host *host = &hosts[number];
+    *host = (struct host){.rails = NULL};
+    for (int w = 0; w < wires; w++) {
+        struct ipu_memory_config config = {
+            .gid = {.s6_addr = {0xfe, 0x80, [14] = (uint8_t)w, [15] = (uint8_t)(number + 1)}},
+            .qpn = 100 + 10 * generation + (uint32_t)number,
+            .mtu = MTU,
+        };
+        host->ports[w] = ipu_memory_port_create(switches[w], &config);
+        CHECK(host->ports[w]);
+        CHECK_EQ(ipu_memory_attach(host->ports[w], &broadcast), 0);
+        host->wires[w] = ipu_memory_port_fabric(host->ports[w]);
+        CHECK_EQ(host->wires[w]->ops->memory(host->wires[w]->self, hello, sizeof hello), 0);
+    }
+    host->fabric = host->wires[0];
+}
+
+static struct ipu_rails_config config_of(const struct host *host, uint32_t peers_max)
+{
+    return (struct ipu_rails_config){
+        .inner = {host->wires[0], host->wires[1]},
+        .count = WIRES,
+        .up = 3,
+        .peers_max = peers_max,
+        .broadcast = {.gid = broadcast, .qpn = IPU_MULTICAST_QPN},
+        .clock_ns = the_clock,
+    };
+}
+
+/* A host with several rails, and hellos if it has peers. */
+static void add_host(int number, uint32_t peers_max)
+{
+    plug_in(number, WIRES, 0);
+    const struct ipu_rails_config config = config_of(&hosts[number], peers_max);
+    hosts[number].rails = ipu_rails_create(&config);
+    CHECK(hosts[number].rails);
+    hosts[number].fabric = ipu_rails_fabric(hosts[number].rails);
+    register_frames(&hosts[number]);
+}
+
+static void add_single(int number)
+{
+    plug_in(number, 1, 0);
+    register_frames(&hosts[number]);
+}
+
+static void remove_host(int number)
+{
+    struct host *host = &hosts[number];
+    ipu_rails_destroy(host->rails);
+    for (int w = 0; w < WIRES; w++)
+        if (host->ports[w] != NULL)
+            ipu_memory_port_destroy(host->ports[w]);
+    *host = (struct host){.rails = NULL};
+}
+
+static void begin(void)
+{
+    now_ns = 1000000 * MS;
+    for (int w = 0; w < WIRES; w++)
+        CHECK(switches[w] = ipu_memory_switch_create((uint64_t)w + 1));
+}
+
+static void finish(void)
+{
+    for (int i = 0; i < HOSTS; i++)
+        remove_host(i);
+    for (int w = 0; w < WIRES; w++)
+        ipu_memory_switch_destroy(switches[w]);
+}
+
+/* ---- traffic */
+
+/* The flows of the datagrams that arrived last, and their sources. */
+struct arrival {
+    uint32_t flow, src_qpn;
+    struct in6_addr sgid;
+};
+
+static struct arrival arrivals[1024];
+
+/* Takes datagrams, and what was sent; returns how many came. */
+static int poll_host(int number)
+{
+    struct host *host = &hosts[number];
+    struct ipu_received done[16];
+    uint64_t cookies[16];
+    int total = 0, n;
+    while ((n = host->fabric->ops->received(host->fabric->self, done, 16)) > 0) {
+        for (int i = 0; i < n; i++) {
+            uint8_t *buf = host->recv[done[i].cookie - 1000];
+            struct arrival *arrival = &arrivals[total++];
+            arrival->flow = ipu_ip_get32(buf + IPU_RX_IP);
+            arrival->src_qpn = done[i].src_qpn;
+            memcpy(&arrival->sgid, buf + 8, 16);
+            post(host, buf);
+        }
+    }
+    while (host->fabric->ops->sent(host->fabric->self, cookies, 16) > 0)
+        continue;
+    return total;
+}
+
+static void settle(void)
+{
+    for (int round = 0; round < 8; round++)
+        for (int i = 0; i < HOSTS; i++)
+            if (hosts[i].rails != NULL)
+                (void)poll_host(i);
+}
+
+static void pass(uint64_t ms)
+{
+    for (uint64_t at = 0; at < ms; at += 50) {
+        now_ns += 50 * MS;
+        settle();
+    }
+}
+
+static struct ipu_dest address_of(int number, int wire)
+{
+    const struct ipu_fabric *fabric = hosts[number].wires[wire];
+    return (struct ipu_dest){.gid = fabric->gid, .qpn = fabric->qpn};
+}
+
+static void *handle_to(int from, const struct ipu_dest *dest)
+{
+    void *ah = hosts[from].fabric->ops->ah_create(hosts[from].fabric->self, dest);
+    CHECK(ah);
+    return ah;
+}
+
+static void send_flow(int from, void *ah, uint32_t qpn, uint32_t flow)
+{
+    uint8_t *frame = frames[flow % 256];
+    ipu_ip_put16(frame, IPU_TYPE_IPV4);
+    ipu_ip_put16(frame + 4, flow >> 16);
+    ipu_ip_put16(frame + 6, flow & 0xffff);
+    struct ipu_send send = {
+        .addr = frame, .len = FRAME, .qpn = qpn, .ah = ah, .cookie = 7, .flow = flow};
+    CHECK_EQ(hosts[from].fabric->ops->send(hosts[from].fabric->self, &send, 1), 1);
+    (void)poll_host(from);
+}
+
+static uint32_t flow_of(uint32_t i)
+{
+    return i * 0x02F0A5B7u + 1;
+}
+
+/* Sends one message of each of 64 flows; `split` gets how many left by each wire. */
+static int spread(int from, int to, uint64_t split[WIRES])
+{
+    const struct ipu_dest dest = address_of(to, 0);
+    void *ah = handle_to(from, &dest);
+    uint64_t before[WIRES];
+    int came = 0;
+    for (uint32_t w = 0; w < WIRES; w++)
+        before[w] = traffic(&hosts[from], w, "tx_packets");
+    for (uint32_t i = 0; i < 64; i++) {
+        send_flow(from, ah, dest.qpn, flow_of(i));
+        came += poll_host(to);
+    }
+    for (uint32_t w = 0; w < WIRES; w++)
+        split[w] = traffic(&hosts[from], w, "tx_packets") - before[w];
+    hosts[from].fabric->ops->ah_destroy(hosts[from].fabric->self, ah);
+    return came;
+}
+
+/* The rails by which flows of `host` go to `peer`; 0 if that is no peer. */
+static uint32_t usable(int host, int peer)
+{
+    struct ipu_rails_peer peers[8];
+    uint32_t n = ipu_rails_peers(hosts[host].rails, peers, 8);
+    const struct ipu_fabric *fabric = hosts[peer].fabric;
+    for (uint32_t i = 0; i < n; i++)
+        if (peers[i].qpn == fabric->qpn && memcmp(&peers[i].gid, &fabric->gid, 16) == 0)
+            return peers[i].usable;
+    return 0;
+}
+
+static uint32_t count_peers(int host)
+{
+    struct ipu_rails_peer peers[8];
+    return ipu_rails_peers(hosts[host].rails, peers, 8);
+}
+
+/* ---- active-backup: no hellos */
+
+static void a_backup_receives_what_is_for_it_and_nothing_to_groups(void)
+{
+    begin();
+    add_host(0, 0);
+    add_single(1);
+    plug_in(2, WIRES, 0); /* the second wire without the first */
+    register_frames(&hosts[2]);
+    const struct ipu_dest ours = address_of(0, 0), backup = address_of(0, 1),
+                          group = {.gid = broadcast, .qpn = IPU_MULTICAST_QPN};
+    void *ah = handle_to(1, &ours);
+    send_flow(1, ah, ours.qpn, 5);
+    CHECK_EQ(poll_host(0), 1);
+    CHECK_EQ(arrivals[0].flow, 5);
+    hosts[2].fabric = hosts[2].wires[1];
+    register_frames(&hosts[2]);
+    void *second = handle_to(2, &backup), *to_all = handle_to(2, &group);
+    send_flow(2, second, backup.qpn, 6);
+    CHECK_EQ(poll_host(0), 1);
+    CHECK_EQ(arrivals[0].flow, 6);
+    for (uint32_t i = 0; i < 300; i++) { /* their receives are posted again: they keep no buffer */
+        send_flow(2, to_all, group.qpn, i);
+        CHECK_EQ(poll_host(0), 0);
+    }
+    CHECK_EQ(counted(&hosts[0], "rx_backup"), 300);
+    CHECK_EQ(traffic(&hosts[0], 1, "rx_packets"), 1);
+    CHECK_EQ(counted(&hosts[0], "tx_hellos"), 0);
+    hosts[2].fabric->ops->ah_destroy(hosts[2].fabric->self, second);
+    hosts[2].fabric->ops->ah_destroy(hosts[2].fabric->self, to_all);
+    hosts[1].fabric->ops->ah_destroy(hosts[1].fabric->self, ah);
+    finish();
+}
+
+static void another_active_rail_sends_at_once_by_the_same_handles(void)
+{
+    uint64_t split[WIRES];
+    begin();
+    add_host(0, 0);
+    add_host(1, 0);
+    CHECK_EQ(spread(0, 1, split), 64);
+    CHECK_EQ(split[0], 64);
+    const struct ipu_dest group = {.gid = broadcast, .qpn = IPU_MULTICAST_QPN};
+    void *to_all = handle_to(0, &group);
+    send_flow(0, to_all, group.qpn, 1);
+    CHECK_EQ(poll_host(1), 1);
+    for (uint32_t i = 0; i < 2; i++)
+        ipu_rails_set(hosts[i].rails, 2, 1);
+    struct pollfd poll_fd = {hosts[0].fabric->ops->fd(hosts[0].fabric->self), POLLIN, 0};
+    CHECK_EQ(poll(&poll_fd, 1, 0), 1); /* the pump wakes for it */
+    settle();
+    CHECK_EQ(hosts[0].fabric->qpn, hosts[0].wires[1]->qpn);
+    CHECK_EQ(memcmp(&hosts[0].fabric->gid, &hosts[0].wires[1]->gid, 16), 0);
+    send_flow(0, to_all, group.qpn, 2);
+    CHECK_EQ(traffic(&hosts[0], 1, "tx_packets"), 1);
+    CHECK_EQ(poll_host(1), 1);
+    CHECK_EQ(arrivals[0].flow, 2);
+    (void)hosts[0].fabric->ops->arm(hosts[0].fabric->self);
+    settle();
+    ipu_rails_set(hosts[0].rails, 2, 1); /* no change: the descriptor does not stay readable */
+    settle();
+    settle();
+    CHECK_EQ(poll(&poll_fd, 1, 0), 0);
+    ipu_rails_set(hosts[0].rails, 3, 7); /* no such rail */
+    settle();
+    CHECK_EQ(hosts[0].fabric->qpn, hosts[0].wires[1]->qpn);
+    hosts[0].fabric->ops->ah_destroy(hosts[0].fabric->self, to_all);
+    finish();
+}
+
+static void a_rail_may_be_absent(void)
+{
+    uint64_t split[WIRES];
+    begin();
+    plug_in(0, WIRES, 0);
+    struct ipu_rails_config config = config_of(&hosts[0], PEERS);
+    config.inner[1] = NULL;
+    CHECK(hosts[0].rails = ipu_rails_create(&config));
+    hosts[0].fabric = ipu_rails_fabric(hosts[0].rails);
+    register_frames(&hosts[0]);
+    add_host(1, PEERS);
+    pass(1000);
+    CHECK_EQ(usable(0, 1), 1);
+    CHECK_EQ(usable(1, 0), 1);
+    CHECK_EQ(spread(0, 1, split), 64);
+    CHECK_EQ(split[1], 0);
+    CHECK_EQ(spread(1, 0, split), 64);
+    CHECK_EQ(split[1], 0);
+    finish();
+}
+
+/* ---- peers */
+
+static void begin_pair(void)
+{
+    begin();
+    add_host(0, PEERS);
+    add_host(1, PEERS);
+    pass(500);
+    CHECK_EQ(usable(0, 1), 3);
+    CHECK_EQ(usable(1, 0), 3);
+}
+
+static void flows_of_peers_go_by_both_rails_and_keep_theirs(void)
+{
+    uint64_t split[WIRES], again[WIRES];
+    begin_pair();
+    CHECK_EQ(spread(0, 1, split), 64);
+    CHECK(split[0] >= 16 && split[1] >= 16);
+    CHECK_EQ(spread(0, 1, again), 64);
+    CHECK_EQ(again[0], split[0]);
+    const struct ipu_dest dest = address_of(1, 0);
+    void *ah = handle_to(0, &dest);
+    for (uint32_t i = 0; i < 64; i++) { /* one flow leaves by one rail only */
+        uint64_t before = traffic(&hosts[0], 0, "tx_packets");
+        for (int k = 0; k < 3; k++)
+            send_flow(0, ah, dest.qpn, flow_of(i));
+        uint64_t first = traffic(&hosts[0], 0, "tx_packets") - before;
+        CHECK(first == 0 || first == 3);
+        CHECK_EQ(poll_host(1), 3);
+        for (int k = 0; k < 3; k++) { /* and all come from the active rail's address */
+            CHECK_EQ(arrivals[k].src_qpn, hosts[0].wires[0]->qpn);
+            CHECK_EQ(memcmp(&arrivals[k].sgid, &hosts[0].wires[0]->gid, 16), 0);
+        }
+    }
+    hosts[0].fabric->ops->ah_destroy(hosts[0].fabric->self, ah);
+    finish();
+}
+
+static void what_the_engine_sends_leaves_by_the_active_rail(void)
+{
+    begin_pair();
+    const struct ipu_dest dest = address_of(1, 0);
+    void *ah = handle_to(0, &dest);
+    ipu_rails_set(hosts[0].rails, 3, 1);
+    settle();
+    for (int i = 0; i < 10; i++)
+        send_flow(0, ah, dest.qpn, 0);
+    CHECK_EQ(traffic(&hosts[0], 0, "tx_packets"), 0);
+    CHECK_EQ(traffic(&hosts[0], 1, "tx_packets"), 10);
+    hosts[0].fabric->ops->ah_destroy(hosts[0].fabric->self, ah);
+    finish();
+}
+
+static void a_host_with_one_rail_is_reached_by_the_active_one(void)
+{
+    uint64_t split[WIRES];
+    begin_pair();
+    add_single(2);
+    CHECK_EQ(poll_host(2), 0);
+    pass(6000); /* it gets hellos like anybody else */
+    CHECK(poll_host(2) > 0);
+    CHECK_EQ(spread(0, 2, split), 64);
+    CHECK_EQ(split[0], 64);
+    finish();
+}
+
+static void the_flows_of_a_rail_that_goes_down_move_at_once(void)
+{
+    uint64_t split[WIRES], before[WIRES];
+    begin_pair();
+    CHECK_EQ(spread(0, 1, before), 64);
+    ipu_rails_set(hosts[0].rails, 1, 0);
+    (void)poll_host(0);
+    CHECK_EQ(spread(0, 1, split), 64);
+    CHECK_EQ(split[0], 64);
+    settle(); /* the other host has heard of it */
+    CHECK_EQ(usable(1, 0), 1);
+    CHECK_EQ(spread(1, 0, split), 64);
+    CHECK_EQ(split[0], 64);
+    ipu_rails_set(hosts[0].rails, 3, 0);
+    settle();
+    CHECK_EQ(usable(1, 0), 3);
+    CHECK_EQ(spread(0, 1, split), 64);
+    CHECK_EQ(split[0], before[0]);
+    /* the active rail, too: its address still leads to the host */
+    ipu_rails_set(hosts[1].rails, 2, 1);
+    settle();
+    CHECK_EQ(usable(0, 1), 2);
+    CHECK_EQ(spread(0, 1, split), 64);
+    CHECK_EQ(split[1], 64);
+    finish();
+}
+
+static void a_silent_wire_carries_no_flows_after_a_second(void)
+{
+    uint64_t split[WIRES];
+    begin_pair();
+    ipu_memory_break(hosts[1].ports[1], 0); /* nothing more arrives there */
+    for (int i = 0; i < 20; i++) {
+        now_ns += 100 * MS;
+        (void)poll_host(0);
+        (void)hosts[1].fabric->ops->recover(hosts[1].fabric->self);
+        (void)poll_host(1);
+        ipu_memory_break(hosts[1].ports[1], 0);
+    }
+    CHECK_EQ(usable(0, 1), 1);
+    (void)spread(0, 1, split);
+    CHECK_EQ(split[0], 64);
+    finish();
+}
+
+static void a_host_that_is_gone_is_no_peer_any_more(void)
+{
+    begin_pair();
+    remove_host(1);
+    pass(1500);
+    CHECK_EQ(count_peers(0), 1);
+    pass(9500);
+    CHECK_EQ(count_peers(0), 0);
+    add_host(1, PEERS);
+    pass(500);
+    CHECK_EQ(usable(0, 1), 3);
+    finish();
+}
+
+static void a_host_that_begins_anew_is_known_by_its_new_addresses(void)
+{
+    uint64_t split[WIRES];
+    begin_pair();
+    remove_host(1);
+    plug_in(1, WIRES, 1);
+    const struct ipu_rails_config config = config_of(&hosts[1], PEERS);
+    CHECK(hosts[1].rails = ipu_rails_create(&config));
+    hosts[1].fabric = ipu_rails_fabric(hosts[1].rails);
+    register_frames(&hosts[1]);
+    pass(500);
+    CHECK_EQ(usable(0, 1), 3);
+    CHECK_EQ(spread(0, 1, split), 64);
+    CHECK(split[0] > 0 && split[1] > 0);
+    finish();
+}
+
+static void there_is_an_end_to_the_peers(void)
+{
+    begin();
+    for (int i = 0; i < HOSTS; i++)
+        add_host(i, i == 0 ? PEERS : HOSTS);
+    pass(500);
+    CHECK_EQ(count_peers(0), PEERS);
+    CHECK(counted(&hosts[0], "peers_full") > 0);
+    CHECK_EQ(count_peers(1) >= PEERS, true);
+    for (int i = 1; i < HOSTS; i++) { /* all are reached, those without a place by one rail */
+        uint64_t split[WIRES];
+        CHECK_EQ(spread(0, i, split), 64);
+        CHECK_EQ(split[1] > 0, usable(0, i) == 3);
+    }
+    finish();
+}
+
+/* ---- forged and broken hellos */
+
+/* A host without rails of its own sends what it likes to host 0 by a wire. */
+static void forge(int from, int wire, size_t len)
+{
+    const struct ipu_fabric *fabric = hosts[from].wires[wire];
+    const struct ipu_dest dest = address_of(0, wire);
+    uint64_t cookie;
+    void *ah = fabric->ops->ah_create(fabric->self, &dest);
+    struct ipu_send send = {.addr = hello, .len = (uint32_t)len, .qpn = dest.qpn, .ah = ah};
+    CHECK_EQ(fabric->ops->send(fabric->self, &send, 1), 1);
+    CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
+    fabric->ops->ah_destroy(fabric->self, ah);
+    (void)poll_host(0);
+}
+
+/* Writes a hello of two rails with these addresses; returns its length. */
+static size_t write_hello(uint8_t rail, uint8_t active, const struct ipu_dest *first,
+                          const struct ipu_dest *second)
+{
+    const struct ipu_dest *at[2] = {first, second};
+    memset(hello, 0, sizeof hello);
+    ipu_ip_put16(hello, IPU_TYPE_RAILS);
+    memcpy(hello + 4, "ipor\1\2", 6);
+    hello[10] = rail;
+    hello[11] = active;
+    hello[12] = 3;
+    for (int k = 0; k < 2; k++) {
+        memcpy(hello + 16 + 20 * k, &at[k]->gid, 16);
+        hello[16 + 20 * k + 19] = (uint8_t)at[k]->qpn;
+    }
+    return 16 + 40;
+}
+
+static void no_host_takes_the_address_of_another(void)
+{
+    begin_pair();
+    plug_in(2, WIRES, 0);
+    const struct ipu_dest victim[] = {address_of(1, 0), address_of(1, 1)},
+                          own[] = {address_of(2, 0), address_of(2, 1)};
+    /* from an address that the hello does not name */
+    forge(2, 0, write_hello(0, 0, &victim[0], &own[1]));
+    CHECK_EQ(counted(&hosts[0], "hello_bad"), 1);
+    /* as a second rail of the victim, which names another one */
+    forge(2, 1, write_hello(1, 0, &victim[0], &own[1]));
+    CHECK_EQ(usable(0, 1), 3);
+    /* with the victim's second rail as its own, which the victim's hellos deny */
+    forge(2, 0, write_hello(0, 0, &own[0], &victim[1]));
+    pass(300);
+    CHECK_EQ(usable(0, 1), 3);
+    struct ipu_rails_peer peers[8];
+    uint32_t n = ipu_rails_peers(hosts[0].rails, peers, 8);
+    CHECK_EQ(n, 2);
+    for (uint32_t i = 0; i < n; i++)
+        CHECK(peers[i].qpn != own[0].qpn || peers[i].usable == 1);
+    /* the victim's datagrams still have its address as their source */
+    uint64_t split[WIRES];
+    CHECK_EQ(spread(1, 0, split), 64);
+    CHECK(split[1] > 0);
+    CHECK_EQ(arrivals[0].src_qpn, victim[0].qpn);
+    finish();
+}
+
+static void hellos_that_nobody_can_read_are_counted(void)
+{
+    begin();
+    add_host(0, PEERS);
+    plug_in(1, WIRES, 0);
+    const struct ipu_dest own[] = {address_of(1, 0), address_of(1, 1)};
+    size_t whole = write_hello(0, 0, &own[0], &own[1]);
+    uint64_t bad = 0;
+    for (size_t len = 4; len < whole; len++) {
+        forge(1, 0, len);
+        CHECK_EQ(counted(&hosts[0], "hello_bad"), ++bad);
+    }
+    static const struct {
+        int at;
+        uint8_t value;
+    } changes[] = {{4, 'x'}, {8, 2}, {9, 0}, {9, 9}, {9, 3}, {10, 2}, {11, 2}, {16, 0xff}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        (void)write_hello(0, 0, &own[0], &own[1]);
+        hello[changes[i].at] = changes[i].value;
+        forge(1, 0, whole);
+        CHECK_EQ(counted(&hosts[0], "hello_bad"), ++bad);
+    }
+    CHECK_EQ(count_peers(0), 0);
+    uint32_t random = 1;
+    for (int round = 0; round < 20000; round++) { /* none of them does harm */
+        (void)write_hello((uint8_t)(round & 1), 0, &own[0], &own[1]);
+        for (int i = 0; i < 4; i++) {
+            random = random * 1664525u + 1013904223u;
+            hello[4 + (random >> 8) % 52] = (uint8_t)(random >> 24);
+        }
+        forge(1, round & 1, whole);
+        if (round % 100 == 0)
+            pass(100);
+    }
+    CHECK(count_peers(0) <= PEERS);
+    (void)write_hello(0, 0, &own[0], &own[1]);
+    pass(11000);
+    forge(1, 0, whole);
+    CHECK_EQ(count_peers(0), 1);
+    finish();
+}
+
+/* ---- queues */
+
+static void a_full_queue_holds_messages_in_order(void)
+{
+    begin();
+    add_host(0, 0);
+    add_host(1, 0);
+    const struct ipu_dest dest = address_of(1, 0);
+    void *ah = handle_to(0, &dest);
+    const struct ipu_fabric *fabric = hosts[0].fabric;
+    int sent = 0, over = 0;
+    struct ipu_send send = {.addr = frames[0], .len = FRAME, .qpn = dest.qpn, .ah = ah};
+    for (int i = 0; i < 2000; i++) { /* nobody takes the ended ones: the port's queue fills up */
+        send.cookie = (uint64_t)i;
+        if (fabric->ops->send(fabric->self, &send, 1) == 0)
+            over++;
+        else
+            sent++;
+    }
+    CHECK(sent > 512 && over > 0);
+    uint64_t cookies[64], next = 0;
+    for (int idle = 0; idle < 3;) {
+        int n = fabric->ops->sent(fabric->self, cookies, 64);
+        CHECK(n >= 0);
+        idle = n == 0 ? idle + 1 : 0;
+        for (int i = 0; i < n; i++)
+            CHECK_EQ(cookies[i], next++);
+    }
+    CHECK_EQ(next, (uint64_t)sent);
+    fabric->ops->ah_destroy(fabric->self, ah);
+    finish();
+}
+
+static void a_handle_that_goes_takes_its_waiting_messages_along(void)
+{
+    begin();
+    add_host(0, 0);
+    add_host(1, 0);
+    const struct ipu_dest dest = address_of(1, 0);
+    void *ah = handle_to(0, &dest);
+    const struct ipu_fabric *fabric = hosts[0].fabric;
+    struct ipu_send send = {
+        .addr = frames[0], .len = FRAME, .qpn = dest.qpn, .ah = ah, .cookie = 9};
+    int sent = 0;
+    while (fabric->ops->send(fabric->self, &send, 1) == 1)
+        sent++;
+    fabric->ops->ah_destroy(fabric->self, ah);
+    CHECK(counted(&hosts[0], "tx_abandoned") > 0);
+    uint64_t cookies[64];
+    for (int n; (n = fabric->ops->sent(fabric->self, cookies, 64)) > 0;)
+        sent -= n;
+    CHECK_EQ(sent, 0);
+    finish();
+}
+
+static void a_broken_queue_pair_gives_every_cookie_back_and_recovers(void)
+{
+    uint64_t split[WIRES];
+    begin_pair();
+    const struct ipu_dest dest = address_of(1, 0);
+    const struct ipu_fabric *fabric = hosts[0].fabric;
+    void *ah = handle_to(0, &dest);
+    ipu_memory_break(hosts[0].ports[0], 0);
+    ipu_memory_break(hosts[0].ports[1], 0);
+    int owed = 0, error = 0;
+    for (uint32_t i = 0; i < 20; i++) {
+        struct ipu_send send = {.addr = frames[0],
+                                .len = FRAME,
+                                .qpn = dest.qpn,
+                                .ah = ah,
+                                .cookie = 9,
+                                .flow = flow_of(i)};
+        owed += fabric->ops->send(fabric->self, &send, 1);
+    }
+    uint64_t cookies[64];
+    while ((error = fabric->ops->sent(fabric->self, cookies, 64)) > 0)
+        owed -= error;
+    CHECK_EQ(error, -EIO);
+    CHECK_EQ(owed, 0);
+    struct ipu_received done[RECVS];
+    for (int n; (n = fabric->ops->received(fabric->self, done, RECVS)) > 0;)
+        for (int i = 0; i < n; i++)
+            post(&hosts[0], hosts[0].recv[done[i].cookie - 1000]);
+    CHECK_EQ(fabric->ops->recover(fabric->self), 0);
+    pass(500);
+    CHECK_EQ(usable(0, 1), 3);
+    CHECK_EQ(spread(0, 1, split), 64);
+    fabric->ops->ah_destroy(fabric->self, ah);
+    finish();
+}
+
+/* ---- life */
+
+static void limits_are_those_of_all_rails(void)
+{
+    begin();
+    plug_in(0, WIRES, 0);
+    struct ipu_fabric first = *hosts[0].wires[0], second = *hosts[0].wires[1];
+    struct ipu_rails_config config = config_of(&hosts[0], PEERS);
+    config.inner[0] = &first;
+    config.inner[1] = &second;
+    first.max_ah = 100;
+    second.max_ah = 50;
+    second.mtu = 1024;
+    second.one_piece = true;
+    first.min_recv = 77;
+    first.max_recv = second.max_recv = 16;
+    struct ipu_rails *rails = ipu_rails_create(&config);
+    CHECK(rails);
+    const struct ipu_fabric *fabric = ipu_rails_fabric(rails);
+    CHECK_EQ(fabric->max_ah, 50 - PEERS);
+    CHECK_EQ(fabric->mtu, 1024);
+    CHECK_EQ(fabric->max_recv, 32);
+    CHECK_EQ(fabric->min_recv, 77);
+    CHECK(fabric->one_piece && fabric->spreads_flows);
+    CHECK_EQ(fabric->ops->deadline_ns(fabric->self), 0); /* the first hello is due */
+    ipu_rails_destroy(rails);
+    finish();
+}
+
+static void bad_configurations_and_lack_of_memory_are_refused(void)
+{
+    begin();
+    plug_in(0, WIRES, 0);
+    const struct ipu_rails_config good = config_of(&hosts[0], PEERS);
+    struct ipu_rails_config bad[5] = {good, good, good, good, good};
+    bad[0].count = 0;
+    bad[1].count = IPU_RAILS_MAX + 1;
+    bad[2].active = 2;
+    bad[3].inner[0] = NULL;
+    bad[4].peers_max = 1 << 20;
+    for (int i = 0; i < 5; i++) {
+        CHECK(ipu_rails_create(&bad[i]) == NULL);
+        CHECK_EQ(errno, EINVAL);
+    }
+    ipu_rails_destroy(NULL);
+    struct ipu_rails *made;
+    for (int n = 0;; n++) {
+        refuse_after(n);
+        made = ipu_rails_create(&good);
+        if (!refuse_stop())
+            break;
+        CHECK(made == NULL);
+    }
+    ipu_rails_destroy(made);
+    finish();
+}
+
+int main(void)
+{
+    RUN(a_backup_receives_what_is_for_it_and_nothing_to_groups);
+    RUN(another_active_rail_sends_at_once_by_the_same_handles);
+    RUN(a_rail_may_be_absent);
+    RUN(flows_of_peers_go_by_both_rails_and_keep_theirs);
+    RUN(what_the_engine_sends_leaves_by_the_active_rail);
+    RUN(a_host_with_one_rail_is_reached_by_the_active_one);
+    RUN(the_flows_of_a_rail_that_goes_down_move_at_once);
+    RUN(a_silent_wire_carries_no_flows_after_a_second);
+    RUN(a_host_that_is_gone_is_no_peer_any_more);
+    RUN(a_host_that_begins_anew_is_known_by_its_new_addresses);
+    RUN(there_is_an_end_to_the_peers);
+    RUN(no_host_takes_the_address_of_another);
+    RUN(hellos_that_nobody_can_read_are_counted);
+    RUN(a_full_queue_holds_messages_in_order);
+    RUN(a_handle_that_goes_takes_its_waiting_messages_along);
+    RUN(a_broken_queue_pair_gives_every_cookie_back_and_recovers);
+    RUN(limits_are_those_of_all_rails);
+    RUN(bad_configurations_and_lack_of_memory_are_refused);
+    return 0;
+}

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The datagrams of several devices under one interface: docs/rails.md. The C side is ext/rails."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final, Self
+
+from ipoibu._core import RailsLink
+from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
+from ipoibu.errors import LinkError
+from ipoibu.fabric.base import Fabric
+from ipoibu.fabric.faults import FaultSpec, FaultyUd
+from ipoibu.fabric.shared_port import SharedPort
+from ipoibu.ib import Destination, PartitionParams
+from ipoibu.limits import RAIL_PEERS_MAX
+from ipoibu.wire.mgid import broadcast
+
+_log: Final = logging.getLogger(__name__)
+
+
+class RailsFabric(Fabric):
+    """A queue pair on every rail whose device is there; all of them are in the groups.
+
+    `ports` are those of the rails, None for an absent device. A rail that refuses a queue pair has none.
+    """
+
+    def __init__(
+        self, link: RailsLink, ports: Sequence[SharedPort | None], fabrics: Sequence[Fabric | None]
+    ) -> None:
+        """`open` calls this."""
+        self.ports: Final = tuple(ports)
+        self._link = link
+        self._fabrics = tuple(fabrics)
+        self._missing: set[tuple[int, Gid]] = set()  # rails and groups that they are not in yet
+        self._active = 0
+        self._followed: object = None
+
+    @classmethod
+    def open(
+        cls,
+        ports: Sequence[SharedPort | None],
+        active: int,
+        up: int,
+        params: PartitionParams,
+        *,
+        is_spreading: bool,
+        faults: FaultSpec | None = None,
+    ) -> Self:
+        """Make a queue pair on every port; `LinkError` if the active one refuses.
+
+        `up` has a bit for each rail that carries traffic. With `is_spreading`, flows to hosts that do the
+        same go by all of them. `faults` spoil what each rail sends.
+        """
+        with ExitStack() as undo:
+            fabrics: list[Fabric | None] = []
+            for index, port in enumerate(ports):
+                fabric = _open(port, index == active, params)
+                if fabric is not None:
+                    undo.callback(fabric.close)
+                if fabric is not None and faults is not None:
+                    fabric = FaultyUd(fabric, faults)
+                fabrics.append(fabric)
+            try:
+                link = RailsLink(
+                    list(fabrics),
+                    up=up,
+                    active=active,
+                    peers_max=RAIL_PEERS_MAX if is_spreading else 0,
+                    broadcast=_broadcast(params),
+                )
+            except OSError as error:
+                raise LinkError(f"rails: {os.strerror(error.errno or 0)}") from error
+            made = cls(link, ports, fabrics)
+            made.follow(active, up)
+            undo.pop_all()
+            return made
+
+    def has(self, rail: int) -> bool:
+        """Return whether the rail has a queue pair."""
+        return self._fabrics[rail] is not None
+
+    def follow(self, active: int, up: int) -> None:
+        """Carry the traffic of groups and of hosts with one rail by the `active` rail, which has a queue
+        pair; spread flows over the rails of `up`."""
+        gids = tuple(port.info.gid if port is not None else None for port in self.ports)
+        if self._followed == (active, up, gids):
+            return
+        self._followed = (active, up, gids)
+        self._active = active
+        self._link.set(up, active)
+        for rail, mgid in list(self._missing):
+            self._attach(rail, mgid)
+
+    def usable(self) -> dict[HwAddr, int]:
+        """Return the hosts with several rails, with a bit for each of ours by which flows go there."""
+        return {
+            HwAddr(Qpn(qpn), Gid(gid)): usable for gid, qpn, usable in self._link.peers() if qpn
+        }
+
+    def traffic(self, rail: int) -> dict[str, int]:
+        """Return the packets and bytes of one rail since its queue pair was made."""
+        return self._link.traffic(rail)
+
+    @property
+    def qpn(self) -> Qpn:
+        """That of the active rail."""
+        return self._present(self._active).qpn
+
+    @property
+    def native(self) -> object:
+        return self._link.native
+
+    def attach(self, mgid: Gid, mlid: int = 0) -> None:
+        """Have every rail join the group; `LinkError` if the active one cannot, the others try again when
+        something changes."""
+        self._present(self._active).attach(mgid)
+        for rail in range(len(self._fabrics)):
+            if rail != self._active:
+                self._attach(rail, mgid)
+
+    def _attach(self, rail: int, mgid: Gid) -> None:
+        fabric = self._fabrics[rail]
+        if fabric is None:
+            return
+        try:
+            fabric.attach(mgid)
+            self._missing.discard((rail, mgid))
+        except LinkError as error:
+            _log.info("rail %d: %s", rail, error)
+            self._missing.add((rail, mgid))
+
+    def detach(self, mgid: Gid) -> None:
+        for rail, fabric in enumerate(self._fabrics):
+            self._missing.discard((rail, mgid))
+            if fabric is not None:
+                fabric.detach(mgid)
+
+    def counters(self) -> dict[str, int]:
+        """The sums over the rails, and the wrapper's own."""
+        total: Counter[str] = Counter()
+        for fabric in self._fabrics:
+            if fabric is not None:
+                total.update(fabric.counters())
+        return dict(total) | {f"rails_{name}": n for name, n in self._link.counters().items()}
+
+    def drop_sources(self) -> dict[str, Gid]:
+        found: dict[str, Gid] = {}
+        for fabric in self._fabrics:
+            if fabric is not None:
+                found |= fabric.drop_sources()
+        return found
+
+    def close(self) -> None:
+        for fabric in self._fabrics:
+            if fabric is not None:
+                fabric.close()
+
+    def _present(self, rail: int) -> Fabric:
+        fabric = self._fabrics[rail]
+        assert fabric is not None, "a rail without a queue pair does not become active"
+        return fabric
+
+
+def _open(port: SharedPort | None, is_active: bool, params: PartitionParams) -> Fabric | None:
+    if port is None:
+        return None
+    try:
+        return port.open_ud(params)
+    except LinkError as error:
+        if is_active:
+            raise
+        _log.warning("%s: the rail has no queue pair: %s", port.info.device, error)
+        return None
+
+
+def _broadcast(params: PartitionParams) -> Destination:
+    return Destination(
+        broadcast(params.pkey, params.scope),
+        Qpn(MULTICAST_QPN),
+        sl=params.sl,
+        static_rate=params.rate,
+        hop_limit=params.hop_limit,
+        traffic_class=params.traffic_class,
+        flow_label=params.flow_label,
+    )
