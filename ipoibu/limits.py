@@ -236,6 +236,9 @@ MOVE_RETRY_S: Final = (
 )
 NAMESPACE_LOOK_S: Final = 1.0  # time between two checks that the namespace of --netns has its name
 SYSCTL_POLL_S: Final = 2.0  # arp_ignore and its like: the kernel sends no notice of a change
+ROUTED_GROUPS_MAX: Final = (
+    1024  # groups of the kernel's multicast routes; a router logs further ones
+)
 KERNEL_GROUPS_POLL_S: Final = 1.0  # the time between lists before Linux 6.14, without notices
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 

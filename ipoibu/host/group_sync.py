@@ -13,6 +13,7 @@ interface, the groups of its multicast routes count, too: a new sender may be on
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
@@ -23,7 +24,7 @@ from ipoibu.host.address_message import read_igmp_table
 from ipoibu.host.monitor import RTMGRP_LINK, Monitor, Notice
 from ipoibu.host.netlink import RTM_DELMULTICAST, RTM_NEWLINK, RTM_NEWMULTICAST, Netlink
 from ipoibu.host.route_message import attributes
-from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S
+from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S, ROUTED_GROUPS_MAX
 
 # linux/rtnetlink.h
 _RTNLGRP_IPV4_MROUTE: Final = 6
@@ -45,6 +46,8 @@ _NETCONFA_IFINDEX: Final = 1
 _OF_ONE_INTERFACE: Final = (RTM_NEWMULTICAST, RTM_DELMULTICAST, RTM_NEWLINK)
 _IGMP_TABLE: Final = "/proc/thread-self/net/igmp"
 _PIECE_BYTES: Final = 1 << 16
+
+_log = logging.getLogger(__name__)
 
 
 class GroupStack(Protocol):
@@ -68,6 +71,7 @@ class GroupSync:
         self._lists_ipv4 = True  # by netlink
         self._receives_all = False
         self._hears_routes = False
+        self._warned = False
         self._monitor = Monitor(RTMGRP_LINK, _NOTICES, netlink.namespace)
         self._overruns = 0
         has_notices = _RTNLGRP_IPV4_MCADDR not in self._monitor.unknown
@@ -97,11 +101,7 @@ class GroupSync:
     def refresh(self) -> None:
         """Publish the kernel's groups, and whether a program wants all groups of the link."""
         link = self._netlink.link(self._index)
-        is_router = link is not None and link.receives_all
-        if is_router and not self._hears_routes:  # other hosts have no multicast routes
-            self._hears_routes = True
-            self._monitor.listen(_RTNLGRP_IPV4_MROUTE, _RTNLGRP_IPV6_MROUTE)
-        routed = self._netlink.routed_groups() if is_router else set()
+        routed = self._routed(link.name) if link is not None and link.receives_all else set()
         self._stack.memberships_changed(frozenset(self._ipv4() | self._ipv6() | routed))
         if link is not None and link.receives_all != self._receives_all:
             self._receives_all = link.receives_all
@@ -113,6 +113,22 @@ class GroupSync:
         if self._receives_all:
             self._receives_all = False
             self._stack.allmulticast_changed(False)
+
+    def _routed(self, name: str) -> set[IpAddress]:
+        if not self._hears_routes:  # hosts that are no multicast routers have no such routes
+            self._hears_routes = True
+            self._monitor.listen(_RTNLGRP_IPV4_MROUTE, _RTNLGRP_IPV6_MROUTE)
+        groups = self._netlink.routed_groups()
+        are_too_many = len(groups) > ROUTED_GROUPS_MAX
+        if are_too_many and not self._warned:
+            _log.warning(
+                "%s: multicast routes have %d groups: it receives %d of them",
+                name,
+                len(groups),
+                ROUTED_GROUPS_MAX,
+            )
+        self._warned = are_too_many
+        return set(sorted(groups, key=str)[:ROUTED_GROUPS_MAX]) if are_too_many else groups
 
     def _ipv6(self) -> set[IpAddress]:
         return self._netlink.groups(self._index, socket.AF_INET6) or set()

@@ -20,7 +20,7 @@ from ipoibu.host.netlink import (
     Link,
     Netlink,
 )
-from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S
+from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S, ROUTED_GROUPS_MAX
 
 INDEX, OTHER = 7, 8
 VRRP = ipaddress.ip_address("224.0.0.18")
@@ -199,3 +199,17 @@ def test_a_multicast_router_receives_the_groups_that_its_routes_take(bench: Benc
     bench.kernel.receives_all = False
     bench.sync.refresh()
     assert bench.stack.groups == {VRRP}
+
+
+def test_so_many_groups_of_multicast_routes_are_received_and_no_more(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of the router's own sockets come on top; a warning comes once until there is room."""
+    bench.kernel.held, bench.kernel.receives_all = {VRRP}, True
+    groups = [ipaddress.ip_address("239.0.0.0") + number for number in range(ROUTED_GROUPS_MAX + 1)]
+    for count, warnings in ((1, 1), (1, 1), (0, 1), (1, 2)):
+        bench.kernel.routed = set(groups[: ROUTED_GROUPS_MAX + count])
+        bench.sync.refresh()
+        assert VRRP in bench.stack.groups
+        assert len(bench.stack.groups) == ROUTED_GROUPS_MAX + 1
+        assert caplog.text.count("multicast routes have 1025 groups") == warnings
