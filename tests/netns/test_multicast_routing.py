@@ -4,12 +4,8 @@
 from __future__ import annotations
 
 import re
-import secrets
-import select
-import socket
-import struct
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import NamedTuple
@@ -21,31 +17,21 @@ from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import Namespace
 from tests.netns.conftest import Until
 from tests.netns.frr import frr
+from tests.netns.multicast import Place, arrives
 from tests.netns.page_configs import config
-from tests.netns.programs import Station, namespace_of, running
-from tests.netns.streams import family_of
+from tests.netns.programs import running
 
 pytestmark = pytest.mark.netns
 
 Sh = Callable[[Host, str], str]
-PORT = 5000
 GROUP, GROUP6 = "239.1.2.3", "ff15::1:2:3"
 SOURCED, SOURCED6 = "239.4.5.6", "ff15::4:5:6"
 BY_SOURCE = "232.1.2.3"  # RFC 4607
-MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP = 42, 46  # linux/in.h
-
-
-class Place(NamedTuple):
-    """A station beside the router: its interface, and the router's towards it."""
-
-    station: Station
-    interface: str
-    towards: str
 
 
 class World(NamedTuple):
     router: Host
-    places: dict[str, Place]
+    places: dict[str, Place]  # by the router's interface towards each
 
 
 @pytest.fixture(scope="module")
@@ -72,65 +58,11 @@ def world(sh: Sh) -> Iterator[World]:
         ):
             assert pod.run(command.split()).returncode == 0
         places = {
-            "ib0": Place(one, "ib0", "ib0"),
-            "ib0.8001": Place(other, "ib0", "ib0.8001"),
-            "v0": Place(pod, "v1", "v0"),
+            "ib0": Place(one, "ib0"),
+            "ib0.8001": Place(other, "ib0"),
+            "v0": Place(pod, "v1"),
         }
         yield World(router, places)
-
-
-def _index(place: Place) -> int:
-    return namespace_of(place.station).inside(lambda: socket.if_nametoindex(place.interface))
-
-
-def _member(place: Place, group: str, source: str | None = None) -> socket.socket:
-    """A socket that receives what is sent to the group, or what `source` alone sends to it."""
-    family = family_of(group)
-    level = socket.IPPROTO_IP if family == socket.AF_INET else socket.IPPROTO_IPV6
-    member = place.station.socket(family, socket.SOCK_DGRAM)
-    member.bind((group, PORT))
-    request = struct.pack("=I4x", _index(place)) + _sockaddr(group)
-    if source is None:
-        member.setsockopt(level, MCAST_JOIN_GROUP, request)
-    else:
-        member.setsockopt(level, MCAST_JOIN_SOURCE_GROUP, request + _sockaddr(source))
-    return member
-
-
-def _sockaddr(ip: str) -> bytes:
-    """A struct sockaddr_storage."""
-    family = family_of(ip)
-    raw = socket.inet_pton(family, ip)
-    fields = raw if family == socket.AF_INET else bytes(4) + raw
-    return (struct.pack("=HH", family, 0) + fields).ljust(128, b"\0")
-
-
-def _arrives(
-    source: Place, targets: list[Place], group: str, until: Until, only_from: str | None = None
-) -> None:
-    """Send from `source` to the group until each target, a member, has received it."""
-    family = family_of(group)
-    word = secrets.token_hex(8).encode()
-    with ExitStack() as stack:
-        members = [stack.enter_context(closing(_member(it, group, only_from))) for it in targets]
-        sender = stack.enter_context(source.station.socket(family, socket.SOCK_DGRAM))
-        if family == socket.AF_INET:
-            via = struct.pack("=4s4si", bytes(4), bytes(4), _index(source))
-            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, via)
-            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 8)
-        else:
-            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, _index(source))
-            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 8)
-        waiting = set(members)
-
-        def has_come() -> bool:
-            sender.sendto(word, (group, PORT))
-            for member in select.select(list(waiting), [], [], 0.1)[0]:
-                if member.recv(100) == word:
-                    waiting.discard(member)
-            return not waiting
-
-        until(has_come, timeout_s=30)
 
 
 def _others(world: World, name: str) -> list[Place]:
@@ -160,7 +92,7 @@ def test_smcroute_forwards_groups_of_both_families_everywhere(
     with running(world.router, tmp_path, "smcrouted", "-n", "-f", str(path)):
         for group in (GROUP, GROUP6):
             for name, source in world.places.items():
-                _arrives(source, _others(world, name), group, until)
+                arrives(source, _others(world, name), group, until)
 
 
 @pytest.mark.timeout(120)
@@ -181,7 +113,7 @@ def test_a_route_by_source_needs_no_member_on_the_router(
 
     with running(world.router, tmp_path, "smcrouted", "-n", "-f", str(config)):
         for group in (SOURCED, SOURCED6):
-            _arrives(source, others, group, until)
+            arrives(source, others, group, until)
         assert {SOURCED, SOURCED6} <= joined()
     until(lambda: not {SOURCED, SOURCED6} & joined(), timeout_s=20)
 
@@ -200,7 +132,7 @@ def test_pim_forwards_groups_to_who_asks_for_them(world: World, until: Until) ->
     source."""
     with frr(world.router, _pim(), "pimd") as vtysh:
         for name, source in world.places.items():
-            _arrives(source, _others(world, name), GROUP, until)
+            arrives(source, _others(world, name), GROUP, until)
         assert GROUP in vtysh("show ip mroute")
         one, others = world.places["ib0"], _others(world, "ib0")
-        _arrives(one, others, BY_SOURCE, until, only_from="10.77.0.1")
+        arrives(one, others, BY_SOURCE, until, only_from="10.77.0.1")
