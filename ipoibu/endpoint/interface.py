@@ -369,7 +369,10 @@ class Interface:
     def _follow(self, rails: Rails) -> bool:
         """Carry the traffic over the active rail; return whether that rail is up."""
         assert self._heavy_flush is not None, "it runs"
-        is_up = rails.look(self.loop.time(), self.loop)
+        now, joined = self.loop.time(), self.path.joined
+        if joined is not None and not (self.shell.is_severed or self.config.rail_monitor):
+            rails.compare(now, joined.reach())
+        is_up = rails.look(now, self.loop)
         before, after = self.port, rails.port
         is_severed = self.shell.is_severed
         if after is not before:

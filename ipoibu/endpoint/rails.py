@@ -190,6 +190,13 @@ class Rails:
             policy = replace(policy, updelay_s=updelay_s)
         return policy.choose(now, self._active, [rail.state for rail in self._rails])
 
+    def compare(self, now: float, reach: Sequence[int]) -> None:
+        """Note how many hosts with several rails each rail reaches."""
+        pairs = list(zip(self._rails, reach, strict=True))
+        most = max((hosts for rail, hosts in pairs if rail.state.is_good(now)), default=0)
+        for rail, hosts in pairs:
+            rail.state.compare(now, is_poor=hosts < most)
+
     def heard(self) -> None:
         """The active rail reaches a neighbour, or its SA has made us a member of the link."""
         self._rails[self._active].state.heard()

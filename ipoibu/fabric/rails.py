@@ -102,6 +102,11 @@ class RailsFabric(Fabric):
             HwAddr(Qpn(qpn), Gid(gid)): usable for gid, qpn, usable in self._link.peers() if qpn
         }
 
+    def reach(self) -> list[int]:
+        """Return for each rail to how many hosts with several rails flows go by it."""
+        reached = [usable for _, _, usable in self._link.peers()]
+        return [sum(usable >> rail & 1 for usable in reached) for rail in range(len(self.ports))]
+
     def traffic(self, rail: int) -> dict[str, int]:
         """Return the packets and bytes of one rail since its queue pair was made."""
         return self._link.traffic(rail)

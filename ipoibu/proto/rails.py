@@ -5,14 +5,18 @@
 A rail is one of the interface's ports. The active rail stays as long as it is up. When it fails, the
 primary takes over if it is up, else the first rail that is up, without a delay. A primary that comes
 back becomes active again once it has been up for `updelay_s`.
+
+Where hosts with several rails know each other (`ext/rails`), a rail that reaches fewer of them than
+another does not stay active: so all hosts on separate wires leave the wire that one of them has lost.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipoibu.limits import RAIL_SUSPECT_MAX_S, RAIL_SUSPECT_MIN_S
+from ipoibu.limits import RAIL_POOR_S, RAIL_SUSPECT_MAX_S, RAIL_SUSPECT_MIN_S
 
 
 @dataclass(slots=True)
@@ -20,13 +24,15 @@ class RailState:
     """What is known of one rail; times are of the monotonic clock.
 
     `is_up` says whether its port carries traffic, `since_s` since when. Until `suspect_until_s` the rail
-    is avoided, because nobody answered over it, and `suspect_s` is how long the next time.
+    is avoided, because nobody answered over it, and `suspect_s` is how long the next time. Since `poor_s`
+    another rail reaches more hosts.
     """
 
     is_up: bool = False
     since_s: float = 0.0
     suspect_until_s: float = 0.0
     suspect_s: float = RAIL_SUSPECT_MIN_S
+    poor_s: float = math.inf
 
     def note(self, now: float, *, is_up: bool) -> bool:
         """Note an observation; return whether the rail changed."""
@@ -38,6 +44,14 @@ class RailState:
     def is_good(self, now: float) -> bool:
         """Whether the rail is up and no suspect."""
         return self.is_up and now >= self.suspect_until_s
+
+    def compare(self, now: float, *, is_poor: bool) -> None:
+        """Note whether another rail reaches more hosts than this one."""
+        self.poor_s = min(self.poor_s, now) if is_poor else math.inf
+
+    def is_best(self, now: float) -> bool:
+        """Whether the rail is good, and no other has reached more hosts for a while."""
+        return self.is_good(now) and now - self.poor_s < RAIL_POOR_S
 
     def heard(self) -> None:
         """A neighbour answered over the rail."""
@@ -60,7 +74,9 @@ class RailPolicy:
         """Return the index of the rail that shall be active; `active` if none is up. A suspect counts as
         up only where no other rail is."""
         primary = self.primary
-        usable = [rail.is_good(now) for rail in rails]
+        usable = [rail.is_best(now) for rail in rails]
+        if not any(usable):
+            usable = [rail.is_good(now) for rail in rails]
         if not any(usable):
             usable = [rail.is_up for rail in rails]
         if usable[active]:

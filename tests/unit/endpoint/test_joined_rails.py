@@ -172,6 +172,21 @@ def test_another_rail_takes_over_without_another_queue_pair(world: World) -> Non
     assert min(_split(first, second)) > EACH // 8
 
 
+def test_the_other_hosts_leave_a_wire_that_one_has_lost(world: World) -> None:
+    """The ports of the others stay up, as behind a switch."""
+    first, second = _meet(world)
+    third = world.host(3)
+    until(lambda: _shown(first, "peers") == _shown(third, "peers") == [2, 2])
+    world.ports["1/memory0"].up = False
+    until(lambda: _shown(second, "state") == _shown(third, "state") == ["sharing", "active"])
+    assert _shown(third, "peers") == [1, 2]
+    first.flush_neighbours()
+    _flows(first, second)  # after ARP
+    world.ports["1/memory0"].up = True
+    until(lambda: _shown(third, "peers") == [2, 2])
+    assert _shown(third, "state") == ["sharing", "active"]
+
+
 def test_active_backup_has_a_queue_pair_on_each_rail_and_no_peers(world: World) -> None:
     first, second = (world.host(number, mode="active-backup") for number in (1, 2))
     _flows(first, second)

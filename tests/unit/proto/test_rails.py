@@ -85,3 +85,14 @@ def test_a_primary_that_was_suspect_waits_for_the_delay() -> None:
     suspect.silent(100.0)
     assert policy.choose(105.9, 1, [suspect, up()]) == 1
     assert policy.choose(106.0, 1, [suspect, up()]) == 0
+
+
+def test_a_rail_that_reaches_fewer_hosts_for_a_second_is_not_active() -> None:
+    policy, poor = RailPolicy(primary=0), up()
+    poor.compare(100.0, is_poor=True)
+    poor.compare(100.5, is_poor=True)
+    assert policy.choose(100.9, 0, [poor, up()]) == 0
+    assert policy.choose(101.0, 0, [poor, up()]) == 1
+    assert policy.choose(101.0, 1, [poor, down()]) == 0  # better than none
+    poor.compare(102.0, is_poor=False)
+    assert policy.choose(102.0, 1, [poor, up()]) == 0
