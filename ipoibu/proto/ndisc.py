@@ -101,7 +101,9 @@ class NdResolver:
             self._context.drop(now, source, "echo")
             return
         if self._is_refused(now, source, message):
-            return
+            if not isinstance(message, RouterAdvertisement | RouterSolicitation):
+                return
+            message = replace(message, lladdr=None)  # which any sender may leave out (§4.1, §4.2)
         match message:
             case NeighbourAdvertisement():
                 self._take_advertisement(now, message)

@@ -27,6 +27,8 @@ from ipoibu.wire.ndisc import (
     NeighbourSolicitation,
     Redirect,
     Relinked,
+    RouterAdvertisement,
+    RouterSolicitation,
 )
 from ipoibu.wire.ndopt import LinkLayer, Option
 
@@ -113,7 +115,9 @@ class GuestNd:
         elif hwaddr is not None and self._contradicts(source, hwaddr, relinked):
             text = f"neighbour discovery names {hwaddr}, but comes from {source}"
             self._context.warn("neigh_contradiction", now, text)
-            return
+            if not isinstance(relinked.message, RouterAdvertisement | RouterSolicitation):
+                return
+            hwaddr = None  # which any sender may leave out (RFC 4861 §4.1, §4.2)
         if not self._may_receive(now, relinked):
             self._context.drop(now, source, "ethernet_spoofed")
             return

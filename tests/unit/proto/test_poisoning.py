@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from ipaddress import IPv4Address
 
 import pytest
@@ -14,10 +15,15 @@ from ipoibu.limits import PEER_LOGS_BURST
 from ipoibu.proto.context import FrameSource
 from ipoibu.proto.dad import State as AddressState
 from ipoibu.proto.nud import State
-from ipoibu.wire import arp
+from ipoibu.wire import arp, ndisc
 from ipoibu.wire.arp import REPLY, Arp
 from ipoibu.wire.encap import Encap, EtherType
-from ipoibu.wire.ndisc import ALL_NODES, NeighbourAdvertisement, NeighbourSolicitation
+from ipoibu.wire.ndisc import (
+    ALL_NODES,
+    NeighbourAdvertisement,
+    NeighbourSolicitation,
+    RouterAdvertisement,
+)
 from tests.doubles.engine_bench import (
     OUR_V4,
     OUR_V6,
@@ -125,6 +131,17 @@ def test_nd_in_the_name_of_another_host_is_refused() -> None:
     assert hwaddr_of(bench, PEER_V6) is None
     assert bench.sent == []
     assert bench.host.counts["neigh_contradiction"] == 2
+
+
+def test_a_router_that_names_another_host_is_heard_and_its_option_is_not() -> None:
+    """FRR on ib_ipoib names an address that no host has: two bytes of it are missing."""
+    bench = Bench()
+    advertisement = RouterAdvertisement(PEER_V6, ALL_NODES, lifetime_s=1800, lladdr=LIAR)
+    bench.nd(advertisement, sender=PEER)
+    assert hwaddr_of(bench, PEER_V6) is None
+    assert bench.host.counts["neigh_contradiction"] == 1
+    (delivered,) = bench.host.delivered
+    assert ndisc.parse_untrusted(delivered) == replace(advertisement, lladdr=None)
 
 
 def test_a_proxy_may_answer_our_question() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv6Address
 
 import pytest
@@ -268,6 +269,15 @@ def test_a_host_that_names_another_one_is_dropped(lan: Lan) -> None:
     lan.link_nd(question, sender=OTHER)
     assert not lan.frames
     assert lan.counts == {"neigh_contradiction": 1}
+
+
+def test_a_router_that_names_another_host_is_heard_without_its_option(lan: Lan) -> None:
+    advertisement = RouterAdvertisement(PEER_V6, ALL_NODES, lifetime_s=1800, lladdr=PEER)
+    lan.link_nd(advertisement, sender=OTHER)
+    assert lan.counts == {"neigh_contradiction": 1}
+    ((_, heard, option),) = lan.nd_frames()
+    assert heard == replace(advertisement, lladdr=None)
+    assert option is None
 
 
 @pytest.mark.parametrize(
