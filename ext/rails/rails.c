@@ -47,10 +47,16 @@ static int arm(void *self)
 {
     struct ipu_rails *r = self;
     int waits = r->ended_count > 0;
+    r->armed = true;
     RAILS_FOR_EACH(r, k)
     {
         const struct ipu_fabric *inner = r->rails[k].inner;
-        waits |= inner->ops->arm(inner->self) > 0;
+        if (r->asleep >> k & 1)
+            continue;
+        bool is_ready = inner->ops->arm(inner->self) > 0;
+        waits |= is_ready;
+        if (!is_ready && k != r->active && r->rails[k].under_way == 0)
+            r->asleep |= 1u << k;
         if (r->rails[k].waiting_count > 0 && inner->ops->arm_sends != NULL)
             waits |= inner->ops->arm_sends(inner->self) > 0;
     }
@@ -68,6 +74,22 @@ static int arm_sends(void *self)
             waits |= inner->ops->arm_sends(inner->self) > 0;
     }
     return waits;
+}
+
+void rails_wake(struct ipu_rails *r)
+{
+    struct epoll_event events[IPU_RAILS_MAX + 1];
+    int n = epoll_wait(r->epoll_fd, events, IPU_RAILS_MAX + 1, 0);
+    for (int i = 0; i < n; i++)
+        r->asleep &= ~(1u << events[i].data.u32);
+    RAILS_FOR_EACH(r, k)
+    {
+        const struct ipu_fabric *inner = r->rails[k].inner;
+        int64_t at =
+            inner->ops->deadline_ns != NULL ? inner->ops->deadline_ns(inner->self) : INT64_MAX;
+        if (at != INT64_MAX && at <= (int64_t)ipu_clock_ns())
+            r->asleep &= ~(1u << k);
+    }
 }
 
 static int fd(void *self)
@@ -158,6 +180,7 @@ void rails_follow(struct ipu_rails *r)
     r->seen = wanted;
     r->up = wanted & 0xff;
     r->active = wanted >> WANTED_ACTIVE & 0xff;
+    r->asleep = 0;
     take_address(r);
     if (r->peers_max > 0)
         rails_hello_changed(r);
@@ -206,9 +229,9 @@ static void release(struct ipu_rails *r)
     free(r);
 }
 
-static int watch(const struct ipu_rails *r, int fd)
+static int watch(const struct ipu_rails *r, int fd, uint32_t number)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = number};
     return epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
@@ -261,7 +284,7 @@ static int set_up(struct ipu_rails *r)
     r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (r->epoll_fd < 0 || r->wake_fd < 0)
         return -errno;
-    int error = watch(r, r->wake_fd);
+    int error = watch(r, r->wake_fd, IPU_RAILS_MAX);
     RAILS_FOR_EACH(r, k)
     {
         const struct ipu_fabric *inner = r->rails[k].inner;
@@ -269,7 +292,7 @@ static int set_up(struct ipu_rails *r)
         if (r->rails[k].refused == NULL)
             return -ENOMEM;
         if (error == 0)
-            error = watch(r, inner->ops->fd(inner->self));
+            error = watch(r, inner->ops->fd(inner->self), k);
     }
     return error == 0 ? ipu_hash_seed_init(&r->seed, NULL) : error;
 }

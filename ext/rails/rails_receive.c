@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Receives from all rails: takes hellos out, drops what came to groups at a backup, and gives each
  * peer one source address. */
+#include <errno.h>
 #include <string.h>
 
 #include "core/frame.h"
@@ -24,6 +25,7 @@ static void post_refused(struct rails_rail *at, const struct rails_receive *rece
             recvs[i].cookie = last[i];
         }
         int taken = at->inner->ops->post(at->inner->self, recvs, (int)n);
+        at->broken |= taken < 0; /* received() reports it */
         if (taken <= 0)
             return;
         memmove(last, last + taken, (n - (uint32_t)taken) * sizeof *last);
@@ -123,6 +125,10 @@ static int receive(struct ipu_rails *r, uint32_t rail, struct ipu_received *done
         rails_abandon(r, rail);
         return n;
     }
+    at->dry = n > 0 ? 0 : at->dry + 1;
+    if (at->dry >= RAILS_DRY && rail != r->active && at->under_way == 0 && !at->broken &&
+        inner->ops->arm(inner->self) == 0)
+        r->asleep |= 1u << rail;
     for (int i = 0; i < n; i++) {
         uint32_t index = (uint32_t)done[i].cookie;
         const struct ipu_recv *recv = &r->receives[index].recv;
@@ -144,24 +150,44 @@ static int receive(struct ipu_rails *r, uint32_t rail, struct ipu_received *done
     return kept;
 }
 
+/* Polls the rails of `which`, a bit for each; returns the number of datagrams, or a negative errno.
+ */
+static int poll_rails(struct ipu_rails *r, uint32_t which, struct ipu_received *done, int max)
+{
+    int total = 0, error = 0;
+    for (uint32_t i = 0; i < r->count && total < max; i++) {
+        uint32_t k = (r->first + i) % r->count;
+        if (r->rails[k].inner == NULL || !(which >> k & 1))
+            continue;
+        int n = receive(r, k, done + total, max - total);
+        if (n > 0)
+            total += n;
+        if (n < 0 || r->rails[k].broken)
+            error = n < 0 ? n : -EIO;
+    }
+    return total == 0 && error < 0 ? error : total;
+}
+
 int rails_received(void *self, struct ipu_received *done, int max)
 {
     struct ipu_rails *r = self;
-    int total = 0, error = 0;
     rails_follow(r);
     if (r->peers_max > 0)
         rails_hello_tick(r);
-    for (uint32_t i = 0; i < r->count && total < max; i++) {
-        uint32_t k = (r->first + i) % r->count;
-        if (r->rails[k].inner == NULL)
-            continue;
-        int n = receive(r, k, done + total, max - total);
-        if (n < 0)
-            error = n;
-        else
-            total += n;
+    uint32_t slept = r->asleep;
+    int total = poll_rails(r, ~slept, done, max);
+    /* The device may have woken the pump, or a datagram of an earlier poll. If a rail that sleeps
+     * did it, the pump is awake again at once, and finds nothing for the second time. */
+    r->woken = total != 0 ? 0 : r->woken + r->armed;
+    if (slept != 0 && total >= 0 && total < max &&
+        (r->woken == RAILS_WOKEN || ++r->rounds % RAILS_ROUNDS == 0)) {
+        r->woken = 0;
+        rails_wake(r);
+        int more = poll_rails(r, slept & ~r->asleep, done + total, max - total);
+        total = more > 0 ? total + more : total > 0 ? total : more;
     }
+    r->armed = false;
     r->first = (r->first + 1) % r->count;
     rails_flush(r); /* hellos */
-    return total == 0 && error < 0 ? error : total;
+    return total;
 }

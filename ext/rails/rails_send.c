@@ -4,6 +4,7 @@
  * queue until the inner fabric takes it, so the flows of one rail keep their order. While the queue
  * of one rail is full, the pump reads no further packets.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "rails/rails_state.h"
@@ -117,10 +118,15 @@ static void flush(struct ipu_rails *r, uint32_t rail)
     if (at->waiting_count == 0 || at->broken)
         return;
     int taken = inner->ops->send(inner->self, at->waiting, (int)at->waiting_count);
-    if (taken < 0) { /* the error comes again, in sent() */
+    if (taken < 0) { /* sent() reports it */
+        at->broken = true;
+        r->asleep &= ~(1u << rail);
         rails_abandon(r, rail);
         return;
     }
+    at->under_way += (uint32_t)taken;
+    if (taken > 0)
+        r->asleep &= ~(1u << rail);
     for (int i = 0; i < taken; i++) {
         if (at->waiting[i].cookie & RAILS_HELLO)
             continue;
@@ -185,16 +191,23 @@ int rails_sent(void *self, uint64_t *cookies, int max)
     int n = 0, error = 0;
     RAILS_FOR_EACH(r, k)
     {
-        const struct ipu_fabric *inner = r->rails[k].inner;
+        struct rails_rail *at = &r->rails[k];
         if (n == max)
             break;
-        int got = inner->ops->sent(inner->self, cookies + n, max - n);
+        int got = 0;
+        if (at->under_way > 0)
+            got = at->inner->ops->sent(at->inner->self, cookies + n, max - n);
         if (got < 0) {
-            r->rails[k].broken = true;
+            at->broken = true;
+            r->asleep &= ~(1u << k);
+            at->under_way = 0;
             rails_abandon(r, k);
-            error = got;
-            continue;
         }
+        if (at->broken)
+            error = got < 0 ? got : -EIO;
+        if (got <= 0)
+            continue;
+        at->under_way -= (uint32_t)got;
         n += sort(r, cookies + n, got);
     }
     rails_flush(r);

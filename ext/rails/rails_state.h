@@ -20,6 +20,9 @@ enum {
     RAILS_RECEIVES = 4096,   /* posted receives, where the inner fabrics have no limit */
     RAILS_HELLOS = 64,       /* hellos under way */
     RAILS_HELLO_BYTES = 256, /* room for one */
+    RAILS_DRY = 16,          /* a backup sleeps after so many empty polls */
+    RAILS_WOKEN = 2,         /* wake-ups without work, after which we look at those that sleep, */
+    RAILS_ROUNDS = 16,       /* polls of the others until we look at those that sleep */
 };
 
 struct rails_address {
@@ -58,6 +61,8 @@ struct rails_rail {
     uint32_t posted; /* receives of ours, the refused ones included */
     void *broadcast; /* address handle; made with the first hello */
     bool broken;
+    uint32_t under_way; /* sends that the inner fabric has taken and not reported as ended */
+    uint32_t dry;       /* polls in a row that brought nothing */
     struct {
         IPU_RAILS_TRAFFIC(IPU_RAILS_FIELD)
     } traffic;
@@ -74,6 +79,13 @@ struct ipu_rails {
     struct rails_rail rails[IPU_RAILS_MAX];
     uint32_t count, active, up;
     uint32_t first; /* the rail that the next poll begins with */
+
+    /* Rails that are armed, with nothing under way: we do not poll them before their descriptors
+     * are readable, because a poll may cost a system call. Never the active one. */
+    uint32_t asleep;
+    bool armed;     /* the pump may have slept since the last poll */
+    uint32_t woken; /* how often since, without anything from a rail that does not sleep */
+    uint32_t rounds;
     struct ipu_dest broadcast;
     uint64_t (*clock_ns)(void);
 
@@ -147,6 +159,9 @@ void rails_abandon(struct ipu_rails *r, uint32_t rail);
 
 /* rails.c: takes what ipu_rails_set() has changed. */
 void rails_follow(struct ipu_rails *r);
+
+/* rails.c: ends the sleep of rails that have something to report. */
+void rails_wake(struct ipu_rails *r);
 
 /* rails_receive.c */
 /* Returns the rail of ours that has this address, or -1. */
