@@ -49,6 +49,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 def run(options: argparse.Namespace) -> int:
     from ipoibu.addr import DEFAULT_PKEY, PKey
     from ipoibu.daemon.checkup_proxies import proxies
+    from ipoibu.daemon.checkup_rails import rails
     from ipoibu.host.checkup import checkup, link_partition
 
     if options.pkey is not None and options.partitions is None and options.device is None:
@@ -60,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if options.partitions is not None:
         findings.append(link_partition(options.partitions, pkey))
     findings += proxies()
+    findings += rails()
     findings += _peers(options)
     findings += _taps()
     if options.json:

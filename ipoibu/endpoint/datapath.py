@@ -280,16 +280,18 @@ def _open_fabric(
 
 def _joins(config: EndpointConfig, port: SharedPort, rails: Rails) -> bool:
     """Return whether all rails get queue pairs, and not the active one alone."""
-    if config.rail_mode != "active-backup" and port.sa is not None:
-        raise UsageError(
-            f"{port.info.device}/{port.info.port}: rail_mode {config.rail_mode} is for links without a"
-            " subnet administrator: leave it out"
-        )
+    is_spreading = config.rail_mode != "active-backup"
+    place = f"{port.info.device}/{port.info.port}: rail_mode {config.rail_mode}"
+    if is_spreading and port.sa is not None:
+        raise UsageError(f"{place} is for links without a subnet administrator: leave it out")
+    if is_spreading and not port.capabilities.rails:
+        raise UsageError(f"{place} is for soft: devices: leave it out")
     return (
         len(rails.ports) <= RAILS_JOINED_MAX
         and (config.mode, config.queues, config.mesh) == ("datagram", 1, None)
         and config.ethernet is None
         and port.sa is None
+        and port.capabilities.rails
         and port.capabilities.multicast
     )
 

@@ -35,6 +35,7 @@ class Capabilities:
     rc: bool = False  # connected mode: `Port.open_connected`, `Port.cm`, `Fabric.open_connection`
     mesh: bool = False  # connections to all peers replace multicast: `Port.open_mesh`
     tx_queues: bool = False  # several pumps can send: `Fabric.open_tx_queues`
+    rails: bool = False  # a queue pair may wait beside that of another port: `fabric.rails`
     multicast: bool = True  # without it, links need peers: `fabric.unicast`
 
 

@@ -43,7 +43,7 @@ class MemoryPort(Port):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(tx_queues=True)
+        return Capabilities(tx_queues=True, rails=True)
 
     def active(self) -> bool:
         return self.up

@@ -150,6 +150,8 @@ def test_flows_go_by_both_wires_and_keep_their_order(pair: Lab, until: Until, cl
         r"^    rail soft:eth1 port 1 sharing for \d+s packets out \d+ in \d+ peers 1$", shown, re.M
     )
     assert first.ask("stats")["fabric.rails_rx_hellos"] > 0
+    text = r"^ok +rails +ib0: soft:eth1 is sharing, and carries flows to 1 peers$"
+    assert re.search(text, cli(first, "doctor").stdout, re.MULTILINE)
 
 
 def test_the_flows_of_a_pulled_wire_move_to_the_other(pair: Lab, sh: Sh, until: Until) -> None:

@@ -129,7 +129,8 @@ class SoftPort(Port):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(rc=True, tx_queues=True, multicast=self.info.gid.ip.version == 6)
+        has_multicast = self.info.gid.ip.version == 6
+        return Capabilities(rc=True, tx_queues=True, rails=True, multicast=has_multicast)
 
     @property
     def socket_fd(self) -> int:

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from ipoibu import Endpoint, EndpointConfig
-from ipoibu._core import MemorySwitch
+from ipoibu._core import RAILS_MAX, MemorySwitch
 from ipoibu.addr import Gid
 from ipoibu.endpoint import rails
 from ipoibu.endpoint.config import Conflict
 from ipoibu.errors import LinkError, NoSuchDevice, UsageError
-from ipoibu.fabric.base import MeshOptions
+from ipoibu.fabric.base import Capabilities, MeshOptions
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.ib import PartitionParams
+from ipoibu.limits import RAILS_JOINED_MAX
 from ipoibu.proto.ethernet.config import EthernetConfig
 from tests.doubles.administered import until
 
@@ -280,6 +281,14 @@ def test_a_group_that_a_backup_cannot_join_is_tried_again(
     _flows(first, second)  # after ARP, which the broadcast group carries
 
 
+def test_a_device_that_cannot_wait_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wire, "capabilities", Capabilities())
+    with pytest.raises(UsageError, match="rail_mode balance-xor is for soft: devices"):
+        world.host(1)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -299,3 +308,7 @@ def test_what_excludes_spreading_is_refused(options: dict[str, Any], words: str)
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(UsageError, match="is no mode of several devices"):
         EndpointConfig("h1", "a", rail_mode="802.3ad")
+
+
+def test_the_core_has_room_for_as_many_rails() -> None:
+    assert RAILS_MAX == RAILS_JOINED_MAX

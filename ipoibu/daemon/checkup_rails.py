@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The part of the checkup about rails: which devices of a running interface carry traffic, and why not.
+
+It asks the daemons of this network namespace, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from ipoibu.daemon.client import Client
+from ipoibu.daemon.runtime import names
+from ipoibu.errors import IpoibuError
+from ipoibu.host.finding import Finding
+
+CHECK: Final = "rails"
+_WHY: Final = {
+    "down": ("is down", "look at its link: ip link show, or the port of the switch"),
+    "absent": ("is absent", "bring the device back, or leave it out"),
+    "suspect": (
+        "reaches none of the monitored neighbours",
+        "look at the wire and the switch behind it",
+    ),
+}
+
+
+def rails() -> Iterator[Finding]:
+    """Yield findings about every interface of this network namespace that has several devices; about one
+    that does not answer, nothing."""
+    running: list[str] = []
+    with suppress(IpoibuError, OSError):
+        running = [name for name in names() if "@" not in name]
+    for name in running:
+        with suppress(IpoibuError, OSError), Client(name) as client:
+            yield from findings(name, client.request("show"))
+
+
+def findings(name: str, shown: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding for each rail, of what `ipoibu show` says about the interface."""
+    several = shown.get("rails") or ()
+    reach = max((rail.get("peers") or 0 for rail in several), default=0)
+    is_spreading = shown.get("rail_mode") == "balance-xor"
+    for rail in several:
+        place, state = f"{name}: {rail['device']}", rail["state"]
+        if state in _WHY:
+            what, remedy = _WHY[state]
+            yield Finding(CHECK, "warn", f"{place} {what}", remedy)
+        elif is_spreading and (peers := rail.get("peers") or 0) < reach:
+            text = f"{place} reaches {peers} of the {reach} peers that another device reaches"
+            remedy = "give the devices in the order of the wires on all hosts, and look at its wire"
+            yield Finding(CHECK, "warn", text, remedy)
+        elif is_spreading:
+            yield Finding(CHECK, "ok", f"{place} is {state}, and carries flows to {reach} peers")
+        else:
+            yield Finding(CHECK, "ok", f"{place} is {state}")
+    if several and is_spreading and reach == 0:
+        text = f"{name}: no other host has several devices and --rail-mode balance-xor"
+        yield Finding(CHECK, "info", text)

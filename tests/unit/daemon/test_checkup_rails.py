@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The checkup of the devices of an interface with several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ipoibu.daemon import checkup_rails
+from ipoibu.daemon.checkup_rails import findings, rails
+from ipoibu.errors import IpoibuError
+
+
+def _found(mode: str, *several: tuple[str, str, int | None]) -> list[tuple[str, str]]:
+    shown = {
+        "rail_mode": mode,
+        "rails": [
+            {"device": device, "port": 1, "state": state, "peers": peers}
+            for device, state, peers in several
+        ],
+    }
+    return [(it.status, it.detail) for it in findings("ib0", shown)]
+
+
+def test_rails_that_carry_traffic_are_fine() -> None:
+    found = _found("active-backup", ("soft:eth0", "active", 0), ("soft:eth1", "backup", 0))
+    assert found == [("ok", "ib0: soft:eth0 is active"), ("ok", "ib0: soft:eth1 is backup")]
+    found = _found("balance-xor", ("soft:eth0", "active", 3), ("soft:eth1", "sharing", 3))
+    assert [status for status, _ in found] == ["ok", "ok"]
+    assert found[1][1] == "ib0: soft:eth1 is sharing, and carries flows to 3 peers"
+
+
+@pytest.mark.parametrize("state", ["down", "absent", "suspect"])
+def test_a_rail_that_cannot_take_over_is_a_warning(state: str) -> None:
+    found = _found("active-backup", ("soft:eth0", "active", None), ("soft:eth1", state, None))
+    assert [status for status, _ in found] == ["ok", "warn"]
+
+
+def test_a_rail_that_reaches_fewer_peers_is_a_warning() -> None:
+    found = _found("balance-xor", ("soft:eth0", "active", 3), ("soft:eth1", "sharing", 1))
+    assert found[1] == (
+        "warn",
+        "ib0: soft:eth1 reaches 1 of the 3 peers that another device reaches",
+    )
+
+
+def test_spreading_without_peers_is_worth_a_word() -> None:
+    found = _found("balance-xor", ("soft:eth0", "active", 0), ("soft:eth1", "sharing", 0))
+    assert found[-1] == (
+        "info",
+        "ib0: no other host has several devices and --rail-mode balance-xor",
+    )
+
+
+def test_an_interface_with_one_device_is_not_mentioned() -> None:
+    assert list(findings("ib0", {"rails": None, "rail_mode": "active-backup"})) == []
+
+
+def test_an_interface_that_does_not_answer_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(name: str) -> Any:
+        raise IpoibuError(name)
+
+    monkeypatch.setattr(checkup_rails, "names", lambda: ["ib0", "ib1@77"])
+    monkeypatch.setattr(checkup_rails, "Client", gone)
+    assert list(rails()) == []
