@@ -175,6 +175,7 @@ ETHERNET_SEARCHES_PER_S: Final = 64.0  # for hosts of the link by an unknown MAC
 ETHERNET_SEARCHES_BURST: Final = 64.0
 ETHERNET_DHCP_MAX: Final = 1024  # requests of guests whose replies we know
 ETHERNET_MEMBERSHIPS_MAX: Final = 8192  # pairs of guest and group
+VLAN_MAX: Final = 4094  # IEEE 802.1Q; 0 is none, and 4095 reserved
 GUEST_QUEUE_PAIRS_MAX: Final = 1024  # of one interface; ext/core/guests.h
 GUEST_QUEUE_PAIRS: Final = 64  # the default: the guests of a usual host
 ETHERNET_REFUSALS_MAX: Final = 256  # pairs of a guest and an address that it may not use

@@ -37,7 +37,7 @@ struct ipu_device_frames {
 
 struct ipu_device_ops {
     /* Reads one frame into buf; returns its length, or a negative errno: -EAGAIN when there is
-     * none. NULL where give() hands out every frame. */
+     * none, IPU_VLAN_FULL (trunk.h). NULL where give() hands out every frame. */
     ssize_t (*read)(void *self, void *buf, size_t cap);
     /* Writes one frame; returns 0, IPU_DEVICE_QUEUED, or a negative errno: -EAGAIN and -ENOBUFS
      * when there is no room. */

@@ -5,58 +5,94 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/ip_header.h"
+#include "device/trunk.h"
 #include "device/vnet.h"
 
-enum { PIECES = 64 }; /* of a merged frame */
+enum {
+    PIECES = 64,     /* of a merged frame */
+    VLAN = 0x8100,   /* IEEE 802.1Q */
+    PASSED_MAX = 64, /* frames of VLANs in one read, so that the pump does its other work, too */
+};
 
 static int tap_fd(void *self)
 {
     return ((struct ipu_tap *)self)->fd;
 }
 
-/* Moves what a vnet header refers to by the length of the Ethernet header. */
-static void shift(uint8_t *frame, int bytes)
+static ssize_t read_frame(struct ipu_tap *tap, uint8_t *frame, size_t cap)
 {
-    struct virtio_net_hdr vnet = ipu_vnet_read(frame);
-    if (vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)
-        vnet.csum_start = (uint16_t)(vnet.csum_start + bytes);
-    if (vnet.hdr_len != 0)
-        vnet.hdr_len = (uint16_t)(vnet.hdr_len + bytes);
-    memcpy(frame, &vnet, sizeof vnet);
-}
-
-static ssize_t tap_read(void *self, void *buf, size_t cap)
-{
-    uint8_t *frame = buf;
     const struct iovec iov[] = {
         {.iov_base = frame, .iov_len = IPU_VNET_LEN},
         {.iov_base = frame - IPU_ETHERNET_LEN, .iov_len = IPU_ETHERNET_LEN},
         {.iov_base = frame + IPU_VNET_LEN, .iov_len = cap - IPU_VNET_LEN},
     };
-    ssize_t n = readv(tap_fd(self), iov, 3);
+    ssize_t n = readv(tap->fd, iov, 3);
     if (n < 0)
         return -errno;
     if ((size_t)n < IPU_VNET_LEN + IPU_ETHERNET_LEN)
         return 0; /* no frame is so short; the pump counts it as malformed */
-    shift(frame, -(int)IPU_ETHERNET_LEN);
     return n - (ssize_t)IPU_ETHERNET_LEN;
+}
+
+static bool is_tagged(const uint8_t *frame)
+{
+    return ipu_ip_get16(frame - 2) == VLAN;
+}
+
+static ssize_t tap_read(void *self, void *buf, size_t cap)
+{
+    struct ipu_tap *tap = self;
+    ssize_t n = 0;
+    for (int passed = 0; passed < PASSED_MAX; passed++) {
+        n = read_frame(tap, buf, cap);
+        if (n <= 0)
+            return n;
+        if (tap->trunk == NULL || !is_tagged(buf))
+            break;
+        int result = ipu_trunk_pass(tap->trunk, buf, (size_t)n);
+        if (result < 0)
+            return result;
+        if (result == 0)
+            break; /* the pump counts it */
+        n = -EAGAIN;
+    }
+    if (n > 0)
+        ipu_vnet_shift(buf, -(int)IPU_ETHERNET_LEN);
+    return n;
+}
+
+/* Writes the Ethernet header of a frame as pieces, with the tag of the VLAN in it; returns their
+ * number. */
+static int put_ethernet(const struct ipu_tap *tap, const uint8_t *ethernet, struct iovec *pieces)
+{
+    uint8_t *at = (uint8_t *)(uintptr_t)ethernet;
+    if (tap->vlan == 0) {
+        pieces[0] = (struct iovec){.iov_base = at, .iov_len = IPU_ETHERNET_LEN};
+        return 1;
+    }
+    pieces[0] = (struct iovec){.iov_base = at, .iov_len = IPU_ETHERNET_LEN - 2};
+    pieces[1] = (struct iovec){.iov_base = (void *)(uintptr_t)tap->tag, .iov_len = sizeof tap->tag};
+    pieces[2] = (struct iovec){.iov_base = at + IPU_ETHERNET_LEN - 2, .iov_len = 2};
+    return 3;
 }
 
 static int tap_writev(void *self, const struct iovec *iov, int n)
 {
+    const struct ipu_tap *tap = self;
     uint8_t *frame = iov[0].iov_base;
     uint8_t vnet[IPU_VNET_LEN];
-    struct iovec pieces[2 + PIECES];
+    struct iovec pieces[4 + PIECES];
     if (n > PIECES)
         return -EINVAL;
     memcpy(vnet, frame, sizeof vnet);
-    shift(vnet, IPU_ETHERNET_LEN);
+    ipu_vnet_shift(vnet, IPU_ETHERNET_LEN + (tap->vlan != 0 ? IPU_VLAN_TAG_LEN : 0));
     pieces[0] = (struct iovec){.iov_base = vnet, .iov_len = sizeof vnet};
-    pieces[1] = (struct iovec){.iov_base = frame - IPU_ETHERNET_LEN, .iov_len = IPU_ETHERNET_LEN};
-    memcpy(pieces + 2, iov, (size_t)n * sizeof *iov);
-    pieces[2].iov_base = frame + IPU_VNET_LEN;
-    pieces[2].iov_len -= IPU_VNET_LEN;
-    return writev(tap_fd(self), pieces, 2 + n) < 0 ? -errno : 0;
+    int first = 1 + put_ethernet(tap, frame - IPU_ETHERNET_LEN, pieces + 1);
+    memcpy(pieces + first, iov, (size_t)n * sizeof *iov);
+    pieces[first].iov_base = frame + IPU_VNET_LEN;
+    pieces[first].iov_len -= IPU_VNET_LEN;
+    return writev(tap->write_fd, pieces, first + n) < 0 ? -errno : 0;
 }
 
 static int tap_write(void *self, const void *buf, size_t len)
@@ -67,12 +103,16 @@ static int tap_write(void *self, const void *buf, size_t len)
 
 static int tap_write_frame(void *self, const void *frame, size_t len)
 {
+    const struct ipu_tap *tap = self;
     uint8_t vnet[IPU_VNET_LEN] = {0};
-    const struct iovec iov[] = {
-        {.iov_base = vnet, .iov_len = sizeof vnet},
-        {.iov_base = (void *)(uintptr_t)frame, .iov_len = len},
-    };
-    return writev(tap_fd(self), iov, 2) < 0 ? -errno : 0;
+    struct iovec pieces[5];
+    if (len < IPU_ETHERNET_LEN)
+        return -EINVAL;
+    pieces[0] = (struct iovec){.iov_base = vnet, .iov_len = sizeof vnet};
+    int n = 1 + put_ethernet(tap, frame, pieces + 1);
+    pieces[n] = (struct iovec){.iov_base = (uint8_t *)(uintptr_t)frame + IPU_ETHERNET_LEN,
+                               .iov_len = len - IPU_ETHERNET_LEN};
+    return writev(tap->write_fd, pieces, n + 1) < 0 ? -errno : 0;
 }
 
 static const struct ipu_device_ops tap_ops = {
@@ -85,7 +125,17 @@ static const struct ipu_device_ops tap_ops = {
 
 void ipu_tap_init(struct ipu_tap *tap, int fd, uint32_t offload)
 {
-    tap->fd = fd;
+    *tap = (struct ipu_tap){.fd = fd, .write_fd = fd};
     tap->device =
         (struct ipu_device){.ops = &tap_ops, .self = tap, .offload = offload, .ethernet = true};
+}
+
+void ipu_tap_join(struct ipu_tap *tap, const struct ipu_tap *trunk, int fd, uint16_t vlan)
+{
+    tap->fd = fd;
+    tap->write_fd = trunk->fd;
+    tap->vlan = vlan;
+    tap->device.offload = trunk->device.offload;
+    ipu_ip_put16(tap->tag, VLAN);
+    ipu_ip_put16(tap->tag + 2, vlan);
 }

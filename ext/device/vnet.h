@@ -27,6 +27,18 @@ static inline struct virtio_net_hdr ipu_vnet_read(const uint8_t *frame)
     return vnet;
 }
 
+/* Moves what the vnet header of a frame refers to by so many bytes. */
+static inline void ipu_vnet_shift(uint8_t *frame, int bytes)
+{
+    struct virtio_net_hdr vnet;
+    memcpy(&vnet, frame, sizeof vnet);
+    if (vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)
+        vnet.csum_start = (uint16_t)(vnet.csum_start + bytes);
+    if (vnet.hdr_len != 0)
+        vnet.hdr_len = (uint16_t)(vnet.hdr_len + bytes);
+    memcpy(frame, &vnet, sizeof vnet);
+}
+
 static inline void ipu_vnet_write(uint8_t *frame, struct virtio_net_hdr vnet)
 {
     memset(frame, 0, IPU_VNET_LEN);

@@ -29,6 +29,7 @@
     X(tx_host_nd)            /* the host's own ARP or ND: the engine sends these */                \
     X(tx_not_ip)             /* a guest's frame of another protocol */                             \
     X(tx_vlan)               /* a guest's frame with a VLAN tag */                                 \
+    X(tx_vlan_full)          /* the pump of the frame's VLAN is behind */                          \
     X(tx_spoofed)            /* a guest's packet from the address of another guest */              \
     X(tx_connected_packets)  /* of tx_packets: by a connection */                                  \
     X(tx_connection_full)    /* the connection has too much under way, and makes no progress */    \

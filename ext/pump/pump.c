@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/frame.h"
 #include "core/syscall_cost.h"
+#include "device/trunk.h"
 #include "device/vnet.h"
 #include "pump/adaptive_poll.h"
 #include "pump/pump_state.h"
@@ -316,8 +317,9 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
         pump->recv_len = fabric->min_recv;
     if (fabric->max_recv > 0 && fabric->max_recv < sizes.rx_frames)
         sizes.rx_frames = fabric->max_recv;
-    pump->read_len =
-        IPU_VNET_LEN + (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : pump->device_mtu);
+    pump->read_len = IPU_VNET_LEN +
+                     (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : pump->device_mtu) +
+                     (config->device->ethernet ? IPU_VLAN_TAG_LEN : 0);
     if (sizes.tx_frames == 0) {
         sizes.tx_frames = config->device->ops->read == NULL ? TX_ENGINE_FRAMES
                           : pump->read_len >= LONG_FRAME    ? TX_SUPER_FRAMES

@@ -5,6 +5,7 @@
 #include "core/csum.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
+#include "device/trunk.h"
 #include "device/vnet.h"
 #include "pump/pump_state.h"
 
@@ -72,6 +73,11 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
         ssize_t n = read_frame(pump, &index);
         if (n == -EINTR)
             continue;
+        if (n == IPU_VLAN_FULL) {
+            IPU_COUNT(pump, tx_vlan_full);
+            done++;
+            continue;
+        }
         if (n < 0) {
             if (n != -EAGAIN && n != -ENOBUFS)
                 device_error(pump, n);

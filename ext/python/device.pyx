@@ -5,10 +5,14 @@
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport strerror
 from native cimport *
+
+import socket
+
+VLAN_BYTES = 4 << 20  # of frames that wait for the pump of a VLAN
 
 cdef extern from "<stdlib.h>" nogil:
     void *aligned_alloc(size_t alignment, size_t size)
@@ -44,10 +48,19 @@ cdef extern from "device/loan.h" nogil:
     void ipu_loan_cancel(ipu_loan *loan, uint32_t index)
     uint8_t *ipu_loan_tx_packet(const ipu_loan *loan, uint32_t index)
 
+cdef extern from "device/trunk.h" nogil:
+    struct ipu_trunk:
+        pass
+    void ipu_trunk_init(ipu_trunk *trunk)
+    void ipu_trunk_set(ipu_trunk *trunk, uint16_t vlan, int fd)
+    void ipu_trunk_remove(ipu_trunk *trunk, uint16_t vlan)
+
 cdef extern from "device/tap.h" nogil:
     struct ipu_tap:
         ipu_device device
+        ipu_trunk *trunk
     void ipu_tap_init(ipu_tap *tap, int fd, uint32_t offload)
+    void ipu_tap_join(ipu_tap *tap, const ipu_tap *trunk, int fd, uint16_t vlan)
 
 cdef extern from "device/queue.h" nogil:
     struct ipu_queue:
@@ -127,15 +140,75 @@ cdef class TunDevice(TunPacketDevice):
 
 
 cdef class TapDevice(TunPacketDevice):
-    """A TAP, with guests behind it; it has one queue. Packets have Ethernet headers for the engine alone."""
+    """A TAP, with guests behind it; it has one queue. Packets have Ethernet headers for the engine alone.
+
+    Guests may be in VLANs: another TAP takes the frames of one with `join`. The one with the guests is the
+    trunk, whose descriptor the caller closes after the pumps of all others, too.
+    """
 
     cdef ipu_tap tap
+    cdef ipu_trunk vlans
+    cdef dict sockets  # of a trunk, by VLAN: its own end and the other's; they stay, as the pump uses them
+    cdef dict owners  # the TAP that has each VLAN, by its id
+    cdef TapDevice trunk  # of a VLAN
+    cdef uint16_t vlan
 
     def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
         if self.count > 1:
             raise ValueError("a TAP has one queue here")
         ipu_tap_init(&self.tap, fd, kinds_of(self.offload))
+        ipu_trunk_init(&self.vlans)
+        self.tap.trunk = &self.vlans
+        self.sockets = {}
+        self.owners = {}
         self.device = &self.tap.device
+
+    def join(self, TapDevice trunk not None, int vlan) -> None:
+        """Be a VLAN (1 to 4094) of another TAP, before a pump has this one: frames come from there and go
+        there, with the VLAN's tag. The last one that joins has the VLAN."""
+        if not 1 <= vlan <= 4094:
+            raise ValueError(f"a VLAN has a number from 1 to 4094, not {vlan}")
+        if trunk.trunk is not None or self.trunk is not None:
+            raise ValueError("a VLAN has a trunk that is none, and one only")
+        if vlan not in trunk.sockets:
+            trunk.sockets[vlan] = pair()
+        ours, theirs = trunk.sockets[vlan]
+        drain(theirs)
+        self.trunk, self.vlan = trunk, vlan
+        self.offload = trunk.offload
+        ipu_tap_join(&self.tap, &trunk.tap, theirs.fileno(), vlan)
+        trunk.owners[vlan] = id(self)
+        ipu_trunk_set(&trunk.vlans, vlan, ours.fileno())
+
+    def leave(self) -> None:
+        """Give the VLAN up, after the end of the pump. Safe to repeat."""
+        trunk = self.trunk
+        if trunk is not None and trunk.owners.get(self.vlan) == id(self):
+            ipu_trunk_remove(&(<TapDevice> trunk).vlans, self.vlan)
+            del trunk.owners[self.vlan]
+
+    def __dealloc__(self):
+        if self.trunk is not None and self.trunk.owners is not None:
+            self.leave()
+
+
+cdef tuple pair():
+    """Two ends that keep frames apart, do not block, and hold many."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (ours, theirs):
+        end.setblocking(False)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, VLAN_BYTES)
+    return ours, theirs
+
+
+cdef int drain(object end) except -1:
+    """Read the frames of an earlier TAP."""
+    try:
+        while end.recv(1):
+            pass
+    except BlockingIOError:
+        pass
+    return 0
 
 
 cdef class TunRing(TunPacketDevice):

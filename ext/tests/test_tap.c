@@ -109,10 +109,11 @@ static void a_frame_of_the_engine_is_written_as_it_is(void)
     struct bed bed;
     uint8_t got[64], none[IPU_VNET_LEN] = {0};
     make(&bed);
-    CHECK_EQ(bed.ops->write_frame(&bed.tap, "an ARP reply", 12), 0);
-    CHECK_EQ(recv(bed.kernel, got, sizeof got, 0), IPU_VNET_LEN + 12);
+    CHECK_EQ(bed.ops->write_frame(&bed.tap, "a frame with ARP", 16), 0);
+    CHECK_EQ(recv(bed.kernel, got, sizeof got, 0), IPU_VNET_LEN + 16);
     CHECK_EQ(memcmp(got, none, sizeof none), 0);
-    CHECK_EQ(memcmp(got + IPU_VNET_LEN, "an ARP reply", 12), 0);
+    CHECK_EQ(memcmp(got + IPU_VNET_LEN, "a frame with ARP", 16), 0);
+    CHECK_EQ(bed.ops->write_frame(&bed.tap, "short", 5), -EINVAL);
     end(&bed);
 }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ipoibu.cli.options import add_options, given
 from ipoibu.daemon.options import options_of
@@ -73,8 +74,13 @@ def run_list(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(children, indent=2))
     elif children:
-        print(columns([[each["name"], each["parent"], each["pkey"]] for each in children]))
+        print(columns([_row(each) for each in children]))
     return 0
+
+
+def _row(child: Mapping[str, Any]) -> list[str]:
+    vlan = [] if child["vlan"] is None else [f"vlan {child['vlan']}"]
+    return [child["name"], child["parent"], child["pkey"], *vlan]
 
 
 def _pkey(text: str) -> str:

@@ -103,7 +103,8 @@ def _taps() -> Iterator[Finding]:
         running = names()
     for name in running:
         with suppress(IpoibuError, OSError), Client(name) as client, Netlink() as netlink:
-            if client.request("show")["ethernet"] is None:
+            ethernet = client.request("show")["ethernet"]
+            if ethernet is None:
                 continue
             link = netlink.link(name)
             master = link.master if link is not None else None
@@ -114,6 +115,7 @@ def _taps() -> Iterator[Finding]:
                 link=link,
                 bridge=netlink.link(master) if master is not None else None,
                 own_addresses=netlink.addresses(link.index) if link is not None else (),
+                vlan=ethernet["vlan"],
             )
 
 

@@ -41,6 +41,8 @@ def _interface(answer: dict[str, Any]) -> str:
             lines[-1] += traffic
     if answer.get("ethernet") is not None:
         lines.append("    link/ether {mac} guests {guests}".format_map(answer["ethernet"]))
+        if answer["ethernet"]["vlan"] is not None:
+            lines[-1] += f" vlan {answer['ethernet']['vlan']}"
     for entry in answer["addresses"]:
         address = ipaddress.ip_interface(entry["address"])
         family = "inet" if address.version == 4 else "inet6"

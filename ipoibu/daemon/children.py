@@ -35,6 +35,7 @@ class Child(Reloadable, Protocol):
     def unfollow(self) -> None: ...
     async def close(self) -> None: ...
     async def progress(self) -> None: ...
+    def rewired(self) -> None: ...
     def forget(self) -> None: ...
     def summary(self) -> str: ...
 
@@ -122,7 +123,12 @@ class Children:
 
     async def _child_list(self, request: Mapping[str, Any]) -> object:
         return [
-            {"name": child.config.name, "parent": self._parent.name, "pkey": str(pkey)}
+            {
+                "name": child.config.name,
+                "parent": self._parent.name,
+                "pkey": str(pkey),
+                "vlan": child.config.tap_vlan,
+            }
             for pkey, child in sorted(self._running.items())
         ]
 

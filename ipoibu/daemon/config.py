@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.host.tun import check_name
-from ipoibu.limits import IPV6_MIN_MTU, PROXY_NETWORKS_MAX
+from ipoibu.limits import CHILDREN_MAX, IPV6_MIN_MTU, PROXY_NETWORKS_MAX
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.sandbox.stages import Stage
 from ipoibu.sandbox.user import User
@@ -49,6 +50,9 @@ class InterfaceConfig:
 
     # What to answer for as a proxy, if the kernel routes it to another interface
     proxy: tuple[IpNetwork | Proxied, ...] = ()
+
+    # The partitions of the VLANs in a TAP: children without TAPs of their own
+    vlan: tuple[tuple[int, PKey], ...] = ()
 
     # Super-frames between the kernel and the data path, as far as the kernel supports them
     offload: bool = True
@@ -94,6 +98,9 @@ class InterfaceConfig:
             )
         if self.endpoint.ethernet is not None:
             self._check_guests(is_given)
+            self._check_vlans()
+        elif self.vlan:
+            raise UsageError("--vlan is for the guests behind a TAP: use --ethernet")
         if self.user is not None and self.sandbox < Stage.CAPABILITIES:
             raise UsageError(
                 f"--user {self.user.name} needs stage {Stage.CAPABILITIES:d} at least:"
@@ -121,9 +128,30 @@ class InterfaceConfig:
         if self.tun == "attach":
             raise UsageError("--ethernet makes a TAP of its own: leave --tun attach out")
 
+    def _check_vlans(self) -> None:
+        """Each VLAN has one partition, and each partition one VLAN."""
+        vlans, pkeys = Counter(it for it, _ in self.vlan), Counter(it for _, it in self.vlan)
+        for value, count in (*vlans.items(), *pkeys.items()):
+            if count > 1:
+                kind = "partition" if isinstance(value, PKey) else "VLAN"
+                raise UsageError(f"--vlan: {kind} {value} is given {count} times")
+        if self.endpoint.pkey.full in pkeys:
+            raise UsageError(
+                f"--vlan: {self.endpoint.pkey.full} is the partition of {self.name} itself, whose frames have"
+                " no tag"
+            )
+        if len(pkeys) > CHILDREN_MAX:
+            raise UsageError(f"more than {CHILDREN_MAX} times --vlan")
+
     @property
     def name(self) -> str:
         return self.endpoint.name
+
+    @property
+    def tap_vlan(self) -> int | None:
+        """The VLAN in the parent's TAP that this child serves, None if it has a device of its own."""
+        ethernet = self.endpoint.ethernet
+        return None if ethernet is None else ethernet.vlan
 
     @property
     def logging_level(self) -> int:
@@ -137,7 +165,7 @@ class InterfaceConfig:
         `UsageError` names option and place."""
         given = _read_options(options)
         if file is None:
-            return cls.from_values(name, given)
+            return cls.from_values(name, given).with_vlans()
         content = ConfigFile(file)
         if content.faults:
             raise UsageError(str(content.faults[0]))
@@ -147,7 +175,7 @@ class InterfaceConfig:
                 config = config.with_child(pkey, own)
             except UsageError as error:
                 raise UsageError(f"{file}: child {pkey}: {error}") from error
-        return replace(config, file=file.absolute(), given=given)
+        return replace(config.with_vlans(), file=file.absolute(), given=given)
 
     def read_again(self) -> Self:
         """Read the file again, which the same options override; `UsageError` names file, line and key."""
@@ -160,11 +188,11 @@ class InterfaceConfig:
         config = self.from_values(self.name, {**content.values, **self.given})
         for pkey, own in content.children.items():
             config = config.with_child(pkey, own)
-        return replace(config, file=self.file, given=self.given)
+        return replace(config.with_vlans(), file=self.file, given=self.given)
 
     def with_values(self, values: Mapping[str, object]) -> Self:
         """Return this configuration with these values by option name."""
-        config = self._assemble(self.name, values, self.endpoint.parent)
+        config = self._assemble(self.name, values, self.endpoint.parent)._in_vlan(self.tap_vlan)
         return replace(config, children=self.children, file=self.file, given=self.given)
 
     def with_children(self, children: Sequence[Self]) -> Self:
@@ -185,6 +213,19 @@ class InterfaceConfig:
             raise UsageError(f"{pkey} is the partition of {self.name} itself")
         return replace(self, children=(*self.children, self._child(pkey, own)))
 
+    def with_vlans(self) -> Self:
+        """Return this configuration with a child for each VLAN whose partition has none yet."""
+        known = {child.endpoint.pkey for child in self.children}
+        missing = [self._child(pkey, {}) for _, pkey in self.vlan if pkey not in known]
+        return replace(self, children=(*self.children, *missing))
+
+    def _in_vlan(self, vlan: int | None) -> Self:
+        """Return a child's configuration for a VLAN of its parent's TAP."""
+        ethernet = self.endpoint.ethernet
+        if vlan is None or ethernet is None:
+            return self
+        return replace(self, endpoint=replace(self.endpoint, ethernet=replace(ethernet, vlan=vlan)))
+
     def child(self, pkey: PKey, options: Mapping[str, str | Sequence[str]]) -> Self:
         """Return the configuration of a child in the partition `pkey`, with these options of its own."""
         return self._child(pkey, _read_options(options))
@@ -192,7 +233,8 @@ class InterfaceConfig:
     def _child(self, pkey: PKey, own: Mapping[str, object]) -> Self:
         values = {key: value for key, value in self.values.items() if BY_NAME[key].is_inherited}
         name = f"{self.name}.{pkey.full:04x}"
-        return self._assemble(name, {**values, **own, "pkey": pkey.full}, parent=self.name)
+        child = self._assemble(name, {**values, **own, "pkey": pkey.full}, parent=self.name)
+        return child._in_vlan(next((it for it, of in self.vlan if of == pkey.full), None))
 
     @classmethod
     def _assemble(cls, name: str, values: Mapping[str, object], parent: str | None = None) -> Self:

@@ -37,6 +37,7 @@ from ipoibu.daemon.parsers import (
     parse_sandbox,
     parse_switch,
     parse_user,
+    parse_vlan,
 )
 from ipoibu.endpoint.bounds import Choice, Range
 from ipoibu.endpoint.config import (
@@ -302,6 +303,17 @@ OPTIONS: Final = (
         example="52:54:00:12:34:56=10.0.0.7",
         several=True,
         commands=("up", "child"),
+        is_inherited=False,
+    ),
+    Option(
+        "vlan",
+        "VLAN=P_KEY",
+        parse_vlan,
+        "with --ethernet: frames of the TAP with this VLAN tag (802.1Q) belong to this partition, as a child"
+        " interface",
+        field="vlan",
+        example="10=0x8001",
+        several=True,
         is_inherited=False,
     ),
     Option(

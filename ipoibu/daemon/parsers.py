@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipoibu.addr import IpAddress, IpInterface, IpNetwork, Mac
+from ipoibu.addr import IpAddress, IpInterface, IpNetwork, Mac, PKey
 from ipoibu.endpoint.config import BUSY_POLL
 from ipoibu.errors import UsageError
+from ipoibu.limits import VLAN_MAX
 
 if TYPE_CHECKING:
     from ipoibu.daemon.metrics_server import ListenAddress
@@ -45,6 +47,16 @@ def parse_guest(text: str) -> tuple[Mac, tuple[IpAddress, ...]]:
     if not equals or not addresses:
         raise UsageError(f"{text!r} is no guest (expected such as 52:54:00:12:34:56=10.0.0.7)")
     return Mac.parse(mac), tuple(parse_neighbour(each) for each in addresses.split(","))
+
+
+def parse_vlan(text: str) -> tuple[int, PKey]:
+    """Read a VLAN with its partition: `10=0x8001`; the partition's membership is full."""
+    vlan, equals, pkey = text.partition("=")
+    if not equals or not re.fullmatch(r"[0-9]{1,4}", vlan) or not 1 <= int(vlan) <= VLAN_MAX:
+        raise UsageError(
+            f"{text!r} is no VLAN with its partition (expected such as 10=0x8001; VLANs are 1 to {VLAN_MAX})"
+        )
+    return int(vlan), PKey.parse(pkey).full
 
 
 def parse_neighbour(text: str) -> IpAddress:

@@ -127,6 +127,9 @@ class Reloader:
         for pkey, child in wanted.items():
             key = f"{CHILD}.{pkey}"
             running = self._children.find(pkey)
+            if running is not None and running.config.tap_vlan != child.tap_vlan:
+                await self._children.remove(pkey)
+                running = None
             if running is None:
                 await self._do(outcome, key, "added", self._children.add(child))
                 in_force.append(child)
@@ -175,6 +178,11 @@ async def _guest(interface: Reloadable, executor: Executor, value: Any) -> str:
     return " ".join(f"{mac}={','.join(map(str, ips))}" for mac, ips in value or ()) or "none"
 
 
+async def _vlan(interface: Reloadable, executor: Executor, value: Any) -> str:
+    """The children, which follow, carry it out."""
+    return " ".join(f"{vlan}={pkey}" for vlan, pkey in value or ()) or "none"
+
+
 async def _mtu(interface: Reloadable, executor: Executor, value: Any) -> str:
     before = interface.mtu()
     try:
@@ -215,6 +223,7 @@ _TAKERS: Final[dict[str, Callable[[Reloadable, Executor, Any], Awaitable[str]]]]
     "route": _route,
     "proxy": _proxy,
     "guest": _guest,
+    "vlan": _vlan,
     "peer": _peer,
     "mtu": _mtu,
     "busy-poll": _changed_by_set("busy-poll"),

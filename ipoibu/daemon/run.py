@@ -34,7 +34,7 @@ from ipoibu.host.tun import Tun
 from ipoibu.limits import NAMESPACE_LOOK_S
 
 if TYPE_CHECKING:
-    from ipoibu._core import TunPacketDevice
+    from ipoibu._core import TapDevice, TunPacketDevice
     from ipoibu.daemon.metrics_server import MetricsServer
     from ipoibu.endpoint.endpoint import Endpoint
 
@@ -46,11 +46,13 @@ def real_endpoint(
     tun: Tun,
     callbacks: Callbacks,
     kept: Kept | None = None,
+    device: TunPacketDevice | None = None,
 ) -> Endpoint:
     """The endpoint over the TUN device; this imports the C core."""
     from ipoibu.endpoint.endpoint import Endpoint
 
-    return Endpoint(config.endpoint, device=_device(tun), kept=kept, **callbacks.as_arguments())
+    device = device or _device(tun)
+    return Endpoint(config.endpoint, device=device, kept=kept, **callbacks.as_arguments())
 
 
 def _device(tun: Tun) -> TunPacketDevice:
@@ -67,6 +69,16 @@ def _device(tun: Tun) -> TunPacketDevice:
             error,
         )
         return TunDevice(tun.fd, tun.offload, tun.more)
+
+
+def _join(device: TunPacketDevice, trunk: TunPacketDevice, vlan: int) -> TapDevice:
+    """Make a child's TAP a VLAN of its parent's; return it."""
+    from ipoibu._core import TapDevice
+
+    assert isinstance(device, TapDevice)
+    assert isinstance(trunk, TapDevice)
+    device.join(trunk, vlan)
+    return device
 
 
 class Daemon:
@@ -100,6 +112,7 @@ class Daemon:
         self._confine = confine
         self._failure: str | None = None
         self._endpoint: Endpoint | None = None
+        self._vlans: dict[int | None, TapDevice] = {}
         self._metrics: MetricsServer | None = None
 
     def run(self) -> None:
@@ -134,6 +147,7 @@ class Daemon:
             children = Children(self._config, self._child)
             actions = dict(children.actions)
             interface = self._interface(self._config, self._parent_endpoint, self._fail, actions)
+            interface.on_rewired = lambda: _rewire(children.running)
             reloader = Reloader(interface, children, self._executor)
             actions |= reloader.actions
             try:
@@ -214,21 +228,34 @@ class Daemon:
     def _child(
         self, config: InterfaceConfig, on_failure: OnFailure, actions: Mapping[str, Action]
     ) -> RunningInterface:
-        return self._interface(config, self._child_endpoint, on_failure, actions)
+        child = self._interface(config, self._child_endpoint, on_failure, actions)
+        if config.tap_vlan is not None:
+            child.on_closed = lambda: self._leave(config.tap_vlan)
+        return child
+
+    def _leave(self, vlan: int | None) -> None:
+        """The child that had the VLAN has ended: its frames are those of no partition."""
+        device = self._vlans.pop(vlan, None)
+        if device is not None:
+            device.leave()
 
     def _parent_endpoint(
         self, config: InterfaceConfig, tun: Tun, callbacks: Callbacks, kept: Kept
     ) -> RunnableEndpoint:
         kept = replace(kept, port=self._keeper.port())
-        self._endpoint = real_endpoint(config, tun, callbacks, kept)
+        self._device = _device(tun)
+        self._endpoint = real_endpoint(config, tun, callbacks, kept, self._device)
         return self._endpoint
 
     def _child_endpoint(
         self, config: InterfaceConfig, tun: Tun, callbacks: Callbacks, kept: Kept
     ) -> RunnableEndpoint:
         assert self._endpoint is not None  # the request came through its control socket
+        device = _device(tun)
+        if config.tap_vlan is not None:
+            self._vlans[config.tap_vlan] = _join(device, self._device, config.tap_vlan)
         return self._endpoint.share_port(
-            config.endpoint, device=_device(tun), kept=kept, **callbacks.as_arguments()
+            config.endpoint, device=device, kept=kept, **callbacks.as_arguments()
         )
 
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -246,6 +273,13 @@ class Daemon:
         if self._failure is None:
             self._failure = reason
         self._stop.set()
+
+
+def _rewire(children: Iterable[Child]) -> None:
+    """The trunk has other guests, in the VLANs, too."""
+    for child in children:
+        if child.config.tap_vlan is not None:
+            child.rewired()
 
 
 def _observations(interfaces: Iterable[Child]) -> Iterator[Observation]:

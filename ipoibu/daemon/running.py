@@ -104,6 +104,10 @@ class RunningInterface:
         self._helper = helper
         self._namespace = HERE
         self._is_closed = False
+        self.on_rewired: Callable[[], None] = lambda: None
+        """Called when other guests may be behind the TAP."""
+        self.on_closed: Callable[[], None] = lambda: None
+        """Called after the end of the data path."""
         self._name = config.name  # as the kernel has it now
         self._make_endpoint = make_endpoint
         self._executor = executor
@@ -141,6 +145,7 @@ class RunningInterface:
             if timer is not None:
                 timer.cancel()  # a timer keeps the data path, and so the TUN, in existence
         await self._stack.aclose()
+        self.on_closed()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self.config
@@ -393,6 +398,10 @@ class RunningInterface:
     def set_peers(self, peers: Sequence[str]) -> None:
         self.endpoint.set_peers(peers)
 
+    def rewired(self) -> None:
+        """Other guests may be behind the TAP."""
+        self.endpoint.rewired()
+
     def bind_guests(self, config: EthernetConfig) -> None:
         self.endpoint.bind_guests(config)
 
@@ -507,7 +516,8 @@ class RunningInterface:
         except IpoibuError as error:
             _log.error("%s: %s", link.name, error)
         if link.master != before.master or (link.up and not before.up):
-            self.endpoint.rewired()
+            self.rewired()
+            self.on_rewired()
         # While the interface is down, or its MTU below 1280, it has no IPv6 addresses and loses routes.
         # The kernel sets it down and up when it enters or leaves a VRF.
         was_down = not before.carries_ipv6 or (link.was_down and link.up)

@@ -203,10 +203,10 @@ def guests(
 
 def ethernet(interface: Interface) -> dict[str, Any] | None:
     """The MAC that guests see as the source of packets; None without guests behind a TAP."""
-    handoff = interface.engine.handoff
-    if handoff is None:
+    handoff, config = interface.engine.handoff, interface.config.ethernet
+    if handoff is None or config is None:
         return None
-    return {"mac": str(handoff.mac), "guests": handoff.guest_count}
+    return {"mac": str(handoff.mac), "guests": handoff.guest_count, "vlan": config.vlan}
 
 
 def _underlay(interface: Interface) -> Callable[[HwAddr | None], str | None]:

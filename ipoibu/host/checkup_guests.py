@@ -25,15 +25,16 @@ def tap(
     link: Link | None,
     bridge: Link | None,
     own_addresses: Iterable[object],
+    vlan: int | None = None,
 ) -> Iterator[Finding]:
     """Return every finding about the interface `name`, whose `ipoibu guests` and `stats` say this.
 
     `link` is the kernel's interface (None: it is in another network namespace), `bridge` its master, and
-    `own_addresses` those that the host has on it.
+    `own_addresses` those that the host has on it. The guests of a `vlan` are in the parent's TAP.
     """
     guests = [it for it in listed if it["kind"] == "guest"]
     yield _guests(name, guests)
-    if link is not None:
+    if link is not None and vlan is None:
         yield _bridge(link, bridge, sorted(map(str, own_addresses)), has_guests=bool(guests))
         if bridge is not None and bridge.mtu_bytes > link.mtu_bytes:
             yield _long(link, bridge)
@@ -145,6 +146,6 @@ def _tables(name: str, guests: int, hosts: int, stats: Mapping[str, int]) -> Fin
 
 
 def _vlan(name: str, frames: int) -> Finding:
-    detail = f"{name} dropped {frames} frames with a VLAN tag (tx_vlan): no partition belongs to the VLAN"
-    remedy = f"ipoibu child add {name} P_KEY, and a bridge that gives the child the VLAN untagged"
+    detail = f"{name} dropped {frames} frames of VLANs that no partition belongs to (tx_vlan)"
+    remedy = f"start {name} with --vlan VLAN=P_KEY"
     return Finding("guest_vlan", "warn", detail, remedy)

@@ -36,16 +36,24 @@ first() {
     until_true 20 "the kernel by IPv4" reaches 10.9.0.2
     until_true 20 "the kernel by IPv6" reaches fd00:9::2
     meet reached 60
-    ipoibu child add ib0 0x8001
-    ip link set ib0.8001 master br0
-    bridge vlan del dev ib0.8001 vid 1
-    bridge vlan add dev ib0.8001 vid 10 pvid untagged
+    if [[ $1 == *--vlan* ]]; then
+        bridge vlan add dev ib0 vid 10
+    else
+        ipoibu child add ib0 0x8001
+        ip link set ib0.8001 master br0
+        bridge vlan del dev ib0.8001 vid 1
+        bridge vlan add dev ib0.8001 vid 10 pvid untagged
+    fi
     bridge vlan add dev v0 vid 10
     box ip link add link eth0 name eth0.10 type vlan id 10
     box ip link set eth0.10 up
     box ip address add 10.88.0.1/24 dev eth0.10
     meet partition 60
     until_true 20 "the kernel's child" reaches 10.88.0.2
+    meet listens 60
+    head -c 3000000 /dev/zero | box timeout 30 socat -u STDIN TCP:10.88.0.2:7000,retry=50,interval=0.1
+    box timeout 30 socat -u TCP:10.88.0.2:7001,retry=50,interval=0.1 OPEN:/tmp/got,creat
+    [[ $(stat -c %s /tmp/got) == 3000000 ]]
     reaches 10.9.0.2
     meet done 60
     [[ $(ipoibu guests ib0) == *"guest "*"10.9.0.1 "*"52:54:00:00:00:01"* ]]
@@ -64,17 +72,23 @@ second() {
     ip address add 10.88.0.2/24 dev ib0.8001
     meet partition 60
     until_true 20 "the container's VLAN" five_pings 10.88.0.1
+    meet listens 60
+    timeout 30 socat -u TCP-LISTEN:7000 OPEN:/tmp/got,creat
+    [[ $(stat -c %s /tmp/got) == 3000000 ]]
+    head -c 3000000 /dev/zero | timeout 30 socat -u STDIN TCP-LISTEN:7001
     meet done 60
 }
 """
 
 
+@pytest.mark.parametrize("vlan", ["", " --vlan 10=0x8001"], ids=["a TAP", "in the trunk"])
 @pytest.mark.parametrize("mode", ["datagram", "connected"])
 def test_a_container_and_the_kernels_ipoib_reach_each_other(
-    lab_kernel: Path, tmp_path: Path, mode: str
+    lab_kernel: Path, tmp_path: Path, mode: str, vlan: str
 ) -> None:
+    """The VLAN of the second partition has a TAP of its own behind the bridge, or is in the trunk."""
     prelude = source(*SCRIPTS) + HANDED_OFF
-    options = "--mode connected" if mode == "connected" else "--mtu 4092"
+    options = ("--mode connected" if mode == "connected" else "--mtu 4092") + vlan
     commands = [shell(f"{prelude}first '{options}'"), shell(f"{prelude}second {mode}")]
     for result in run(
         lab_kernel, commands, directory=tmp_path, timeout_s=150, kernel_arguments=[PORT] * 2

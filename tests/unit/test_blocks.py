@@ -46,7 +46,7 @@ def test_a_configuration_is_taken(block: Block, tmp_path: Path) -> None:
         missing_parts.append('device = "soft:eth0"')
     if any(key.startswith(("dhcp-", "lease-")) for key in given) and "address" not in given:
         missing_parts.append('address = ["dhcp"]')
-    if given.keys() & {"guest", "guest-queue-pairs"} and "ethernet" not in given:
+    if given.keys() & {"guest", "guest-queue-pairs", "vlan"} and "ethernet" not in given:
         missing_parts.append("ethernet = true")
     file = tmp_path / "ib0.toml"
     file.write_text("\n".join([*missing_parts, block.text]))

@@ -18,10 +18,11 @@ StaticBindings = Mapping[Mac, frozenset[IpAddress]]
 class EthernetConfig:
     """`static` has the addresses that an administrator binds to guests (`--guest`). At most `queue_pairs`
     guests have a hardware address of their own towards the link, where the device can and in datagram mode;
-    the others share the interface's."""
+    the others share the interface's. `vlan` is the guests' VLAN, if the TAP is a parent's."""
 
     static: StaticBindings = field(default_factory=dict)
     queue_pairs: int = GUEST_QUEUE_PAIRS
+    vlan: int | None = None
 
     @classmethod
     def bound(

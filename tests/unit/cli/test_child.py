@@ -9,10 +9,10 @@ import pytest
 from ipoibu.cli.main import main
 from tests.doubles.recording_client import Requests, record_requests
 
-LISTED = {
-    "ib0": [{"name": "ib0.8001", "parent": "ib0", "pkey": "0x8001"}],
+LISTED: dict[str, list[dict[str, Any]]] = {
+    "ib0": [{"name": "ib0.8001", "parent": "ib0", "pkey": "0x8001", "vlan": 10}],
     "ib0.8001": [],
-    "ib1": [{"name": "ib1.8002", "parent": "ib1", "pkey": "0x8002"}],
+    "ib1": [{"name": "ib1.8002", "parent": "ib1", "pkey": "0x8002", "vlan": None}],
 }
 
 
@@ -68,7 +68,7 @@ def test_a_wrong_word_is_a_usage_error_and_nobody_is_asked(
 
 def test_children_are_listed_of_one_or_of_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["child", "list", "ib0"]) == 0
-    assert capsys.readouterr().out == "ib0.8001  ib0  0x8001\n"
+    assert capsys.readouterr().out == "ib0.8001  ib0  0x8001  vlan 10\n"
     assert main(["child", "list", "-j"]) == 0
     assert json.loads(capsys.readouterr().out) == LISTED["ib0"] + LISTED["ib1"]
     assert main(["child", "list", "ib0.8001"]) == 0

@@ -148,8 +148,11 @@ def test_guests_and_hosts_are_one_line_each() -> None:
         " holder 52:54:00:00:00:01",
     ]
     assert guests.data([("tap0", [guest])]) == [{"dev": "tap0", **guest}]
-    shown = SHOW | {"addresses": [], "ethernet": {"mac": "02:00:00:00:00:01", "guests": 2}}
+    ethernet = {"mac": "02:00:00:00:00:01", "guests": 2, "vlan": None}
+    shown = SHOW | {"addresses": [], "ethernet": ethernet}
     assert show.text([("tap0", shown)]).endswith("\n    link/ether 02:00:00:00:00:01 guests 2")
+    shown["ethernet"] = ethernet | {"vlan": 10}
+    assert show.text([("tap0", shown)]).endswith(" guests 2 vlan 10")
 
 
 def test_peers_show_where_they_listen_and_what_they_told() -> None:

@@ -90,6 +90,9 @@ class FakeChild:
     def bind_guests(self, config: EthernetConfig) -> None:
         raise AssertionError("no test binds guests")
 
+    def rewired(self) -> None:
+        raise AssertionError("no test has guests")
+
     def forget(self) -> None:
         self.is_forgotten = True
 
@@ -136,6 +139,25 @@ def run(talk: Talk, pkey: int = 0xFFFF, name: str = "ib0") -> list[FakeChild]:
     return Child.made
 
 
+def test_each_vlan_of_a_tap_is_a_child() -> None:
+    class Child(FakeChild):
+        refusal = None
+
+    async def main() -> None:
+        Child.made, Child.gate = [], asyncio.Event()
+        Child.gate.set()
+        vlans = ["10=0x8001", "20=0x8002"]
+        texts = {"device": "soft:eth0", "ethernet": "on", "vlan": vlans}
+        children = Children(InterfaceConfig.build("tap0", texts), Child)
+        assert await children.start() == ["tap0.8001: up", "tap0.8002: up"]
+        listed = await children.actions["child-list"]({})
+        assert isinstance(listed, list)
+        assert [(it["name"], it["vlan"]) for it in listed] == [("tap0.8001", 10), ("tap0.8002", 20)]
+        await children.close()
+
+    asyncio.run(main())
+
+
 def test_the_children_of_the_file_start_and_one_that_fails_does_not_keep_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -178,7 +200,7 @@ def test_a_child_has_the_kernels_name_and_what_was_asked_for() -> None:
     async def talk(children: Children) -> None:
         assert await add(children, "0x0001", address=["10.9.0.1/24"], mtu="1400") == "ib0.8001: up"
         assert await children.actions["child-list"]({}) == [
-            {"name": "ib0.8001", "parent": "ib0", "pkey": "0x8001"}
+            {"name": "ib0.8001", "parent": "ib0", "pkey": "0x8001", "vlan": None}
         ]
 
     (child,) = run(talk)

@@ -18,6 +18,7 @@ from ipoibu.endpoint.config import CM_PROFILES, Conflict, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
+from ipoibu.limits import CHILDREN_MAX
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.rc_connection import Profile
 from tests.interpreter import ROOT, run
@@ -31,7 +32,7 @@ PARTS = {
 each_option = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 
 # These go together, and exclude other options.
-ETHERNET = {"ethernet", "guest", "guest-queue-pairs"}
+ETHERNET = {"ethernet", "guest", "guest-queue-pairs", "vlan"}
 ALONE = {"queues", "rail-mode"} | ETHERNET
 
 
@@ -74,6 +75,18 @@ def test_the_options_of_the_hand_off_fill_one_field() -> None:
     ("texts", "error"),
     [
         ({"guest": ["52:54:00:12:34:56=10.0.0.7"]}, "--guest is for the guests behind a TAP"),
+        ({"vlan": ["10=0x8001"]}, "--vlan is for the guests behind a TAP"),
+        ({"ethernet": "on", "vlan": ["0=0x8001"]}, "--vlan: '0=0x8001' is no VLAN with"),
+        ({"ethernet": "on", "vlan": ["4095=0x8001"]}, "--vlan: '4095=0x8001' is no VLAN with"),
+        ({"ethernet": "on", "vlan": ["0x8001"]}, "--vlan: '0x8001' is no VLAN with its partition"),
+        ({"ethernet": "on", "vlan": ["10=0x8000"]}, "--vlan: "),
+        ({"ethernet": "on", "vlan": ["10=1", "10=2"]}, "--vlan: VLAN 10 is given 2 times"),
+        ({"ethernet": "on", "vlan": ["1=1", "2=0x8001"]}, "--vlan: partition 0x8001 is given 2"),
+        ({"ethernet": "on", "vlan": ["1=0xffff"]}, "--vlan: 0xffff is the partition of ib0 itself"),
+        (
+            {"ethernet": "on", "vlan": [f"{it}={it:#06x}" for it in range(1, CHILDREN_MAX + 2)]},
+            f"more than {CHILDREN_MAX} times --vlan",
+        ),
         ({"guest-queue-pairs": "4"}, "--guest-queue-pairs is for the guests behind a TAP"),
         (
             {"ethernet": "on", "guest-queue-pairs": "1025"},

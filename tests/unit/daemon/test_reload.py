@@ -98,6 +98,9 @@ class FakeInterface:
     def bind_guests(self, config: EthernetConfig) -> None:
         self.guests = config
 
+    def rewired(self) -> None:
+        raise AssertionError("no test moves a TAP")
+
     def set_peers(self, peers: Sequence[str]) -> None:
         self.peers = list(peers)
 
@@ -219,6 +222,28 @@ def test_guests_are_bound_and_released(file: Path) -> None:
     assert released.changed == {"guest": "none"}
     assert off.restart == ["ethernet"]
     assert running.interface.guests == EthernetConfig()
+
+
+def test_vlans_come_move_and_go(file: Path) -> None:
+    before = 'device = "soft:eth0"\nethernet = true\n'
+    child = '[child.0x8001]\nguest = ["52:54:00:12:34:56=10.0.0.7"]\n'
+    running = Running(file, before)
+    added, same, moved, own, gone = running.reload(
+        before + 'vlan = ["10=0x8001"]\n',
+        before + 'vlan = ["10=0x8001"]\n',
+        before + 'vlan = ["20=0x8001"]\n',
+        before + 'vlan = ["20=0x8001"]\n' + child,
+        before,
+    )
+    assert added.changed == {"vlan": "10=0x8001", "child.0x8001": "added"}
+    assert same == Outcome()
+    assert moved.changed == {"vlan": "20=0x8001", "child.0x8001": "added"}
+    assert own.changed == {"child.0x8001.guest": "52:54:00:12:34:56=10.0.0.7"}
+    assert gone.changed == {"vlan": "none", "child.0x8001": "removed"}
+    assert [(it.config.tap_vlan, it.state) for it in running.made] == [
+        (10, "closed"),
+        (20, "closed"),
+    ]
 
 
 def test_a_client_of_dhcp_begins_and_ends_with_the_interface_and_other_addresses_change(

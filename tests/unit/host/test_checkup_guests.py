@@ -65,6 +65,8 @@ def test_a_link_that_is_down_is_named() -> None:
     down = Link(index=6, name="br0", mtu_bytes=2044, up=False, hwaddr=None)
     assert findings(bridge=down)["guest_bridge"].remedy == "ip link set br0 up"
     assert "guest_bridge" not in findings(link=None, bridge=None), "it is elsewhere"
+    found = tap("tap0.8001", [], {}, link=ALONE, bridge=None, own_addresses=(), vlan=10)
+    assert "guest_bridge" not in {it.check for it in found}, "the parent's TAP has the guests"
 
 
 def test_a_bridge_with_a_larger_mtu_is_named() -> None:
@@ -112,7 +114,8 @@ def test_spoofed_packets_and_frames_of_a_vlan_are_counted() -> None:
     found = findings(tx_spoofed=3, engine_ethernet_spoofed=2, tx_vlan=7)
     assert "3 packets (tx_spoofed) and 2 messages" in found["guest_spoofed"].detail
     assert found["guest_vlan"].status == "warn"
-    assert "7 frames with a VLAN tag" in found["guest_vlan"].detail
+    assert "7 frames of VLANs" in found["guest_vlan"].detail
+    assert found["guest_vlan"].remedy == "start tap0 with --vlan VLAN=P_KEY"
     assert "guest_vlan" not in findings()
 
 
