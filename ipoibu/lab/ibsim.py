@@ -12,6 +12,7 @@ ibsim has no verbs, no tables longer than a datagram, no reports to hosts and no
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -28,10 +29,12 @@ PACKAGES: Final = ("opensm", "ibsim-utils", "libumad2sim0", "infiniband-diags")
 DEVICE: Final = "ibsim0"
 HOSTS_MAX: Final = 9  # ibsim serves ten clients, and OpenSM is one
 START_S: Final = 20.0  # a second on an idle machine
-CONNECTS: Final = 10  # attempts of a diagnostic program to reach ibsim
+CONNECTS: Final = 50  # attempts of a diagnostic program to reach ibsim
 CONNECT_DELAY_S: Final = 0.2
 _REFUSAL: Final = "sim_init: connect failed"
 STOP_S: Final = 3.0
+MASTER: Final = "MASTER"  # states of an OpenSM, as its log names them
+STANDBY: Final = "STANDBY"
 _PROGRAMS: Final = ("ibsim", "opensm", "saquery")
 _LIBRARY: Final = "umad2sim/libumad2sim.so"
 
@@ -139,6 +142,11 @@ class Ibsim:
             self._opensm.wait()
             self._opensm = None
 
+    def is_master(self) -> bool:
+        """Return whether OpenSM of host 1 manages the subnet: on a busy machine a standby that got its
+        answers too late may have become the master."""
+        return _states(self.log)[-1:] == [MASTER]
+
     def start_standby(self, host: int) -> bool:
         """Start a second OpenSM, which takes over about three seconds after the first one dies.
 
@@ -158,14 +166,8 @@ class Ibsim:
         command = ["opensm", "-F", str(options), "-P", str(self.partitions), "-f", str(log), "-d2"]
         with output.open("wb") as out:
             self._standby = self._run(command, environment, out, subprocess.DEVNULL)
-        states = b"Entering STANDBY", b"Entering MASTER"
-
-        def states_entered() -> list[bytes]:
-            text = log.read_bytes() if log.exists() else b""
-            return [state for state in states if state in text]
-
-        self._await(lambda: bool(states_entered()), self._standby, output)
-        return states[1] not in states_entered()
+        self._await(lambda: bool(_states(log)), self._standby, output)
+        return MASTER not in _states(log)
 
     def kill_standby(self) -> None:
         """Kill the standby, or the master that it has become."""
@@ -267,6 +269,12 @@ class Ibsim:
                 tail = output.read_text("utf-8", "replace")[-2000:]
                 raise SimulationError(f"{process.args!r}: not up; its output: {tail}")
             time.sleep(0.01)
+
+
+def _states(log: Path) -> list[str]:
+    """Return the states that an OpenSM has entered, in their order."""
+    text = log.read_text("utf-8", "replace") if log.exists() else ""
+    return re.findall(rf"Entering ({MASTER}|{STANDBY})", text)
 
 
 def _topology(hosts: int) -> str:

@@ -45,9 +45,16 @@ class LabSubnet:
         self._stack.close()
 
     def reload(self, partitions: str) -> None:
-        """Make the running OpenSM read another partitions.conf."""
+        """Make the running OpenSM read another partitions.conf; one that has given the subnet to its
+        standby meanwhile starts anew."""
         self.partitions = partitions
-        self.ibsim.reload(partitions)
+        try:
+            self.ibsim.reload(partitions)
+        except SimulationError:
+            if self.ibsim.is_master():
+                raise
+            self.restart()
+            return
         self.ibsim.refresh(self._hosts + 2)
 
     def hand_over(self) -> None:
