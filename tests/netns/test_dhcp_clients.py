@@ -132,7 +132,7 @@ def test_udhcpc_has_a_lease_of_its_own_on_each_host(
         client.process.send_signal(signal.SIGUSR1)
         until(lambda: client.log.count("obtained") == 2)
         assert "sending renew to server" in client.log
-        assert served.log.count("DHCPACK") == before + 1
+        until(lambda: served.log.count("DHCPACK") > before)
         assert "DHCPNAK" not in served.log
     for host in (one, two):
         assert host.ask("stats")["engine.dhcp_restored"] >= 2

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections.abc import Callable
@@ -73,18 +74,28 @@ def test_packets_go_to_the_gateway_of_their_route(
 ) -> None:
     network, gateway, target = path
     first, second = lab.hosts
+    others = (f"{target[:-1]}{number}" for number in itertools.count(2))
+
+    def leaves_by_the_gateway() -> bool:
+        """A packet that leaves before the route is followed would ask for its destination on the link."""
+        other = next(others)
+        _reaches(first, other)
+        return other not in {entry["ip"] for entry in first.ask("neigh")}
+
     family = "-6" if ":" in target else "-4"
     bits = "128" if ":" in target else "32"
     sh(second, f"ip {family} address add {target}/{bits} dev lo")
     try:
         assert not _reaches(first, target)
         sh(first, f"ip {family} route add {network} via {gateway} dev ib0")
+        until(leaves_by_the_gateway, 10)
         until(lambda: _reaches(first, target))
         # The packet went by the gateway: no host resolved the target itself.
         assert target not in {entry["ip"] for entry in first.ask("neigh") if entry["hwaddr"]}
         sh(first, f"ip {family} route del {network}")
         until(lambda: not _reaches(first, target))
     finally:
+        first.run(["ip", family, "route", "del", network])  # still there after a failure
         sh(second, f"ip {family} address del {target}/{bits} dev lo")
 
 
