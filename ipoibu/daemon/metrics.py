@@ -165,7 +165,7 @@ def _rail_counters(observations: Sequence[Observation]) -> Iterator[CounterMetri
         labels = [*LABELS, "rail"]
         family = CounterMetricFamily(f"ipoibu_rail_{NAMES[name]}", text, labels=labels)
         for it in observations:
-            for rail in it["rail_traffic"]:
+            for rail in it.get("rail_traffic", ()):  # a daemon of an earlier version has none
                 family.add_metric([*_labels(it), rail["rail"]], rail[name])
         if family.samples:
             yield family
