@@ -2,7 +2,8 @@
 /*
  * Drives the pump with datagrams, messages of connections, frames of the device, and commands, in
  * any order, with faults of the fabric and of the device. The input begins with a byte: the
- * offloads of the device, and 4 for a fabric that takes messages in one piece.
+ * offloads of the device, 4 for a fabric that takes messages in one piece, and 8 for a device with
+ * guests, whose frames have an Ethernet header in front.
  */
 #include <errno.h>
 
@@ -28,10 +29,12 @@ enum action {
     ROUTE,
     ANSWER,
     OWN,
+    GUEST,
     ACTIONS,
 };
 
 static uint8_t bytes_of_input[BYTES_MAX];
+static size_t ethernet_len; /* of the device's frames */
 
 /* A packet that is longer than an input: its last byte fills it up to `stretch` bytes. */
 static size_t stretched(struct input *in, size_t max)
@@ -66,7 +69,7 @@ static void datagram(struct input *in)
         fit_length(datagram + GRH + IPU_ENCAP_LEN, len - IPU_ENCAP_LEN);
     world_datagram(datagram, flags & 16 ? len : GRH + len,
                    (flags & 1 ? IPU_RECEIVED_GRH : 0) | (flags & 2 ? IPU_RECEIVED_FAILED : 0),
-                   flags & 4 ? 0x99 : 0x101);
+                   flags & 4 ? 0x99 : 0x101, flags >> 6 ? WORLD_GUEST_QPN + (flags >> 6) : 0x99);
     if (!(flags & 32))
         world_step();
 }
@@ -90,9 +93,9 @@ static void message(struct input *in)
 static void frame(struct input *in)
 {
     uint8_t flags = input_u8(in);
-    size_t len = stretched(in, IPU_VNET_LEN + IPU_VNET_PACKET_MAX);
-    if (flags & 1 && len > IPU_VNET_LEN)
-        fit_length(bytes_of_input + IPU_VNET_LEN, len - IPU_VNET_LEN);
+    size_t head = ethernet_len + IPU_VNET_LEN, len = stretched(in, head + IPU_VNET_PACKET_MAX);
+    if (flags & 1 && len > head)
+        fit_length(bytes_of_input + head, len - head);
     world_frame(bytes_of_input, len);
     world_step();
 }
@@ -229,6 +232,75 @@ static void set_own(struct input *in)
     world_command(&command, NULL, 0);
 }
 
+enum guest {
+    GUEST_SET,
+    GUEST_DEL,
+    GUEST_QPN_SET,
+    MAC_SET,
+    HOST_MAC_SET,
+    HOST_MAC_DEL,
+    MAC_NEIGHBOUR,
+    GUEST_DELIVER,
+    GUEST_CHANGES,
+};
+
+static void put_mac(uint8_t *at, uint8_t which)
+{
+    memcpy(at, (uint8_t[IPU_MAC_LEN]){2, [5] = which % WORLD_MACS}, IPU_MAC_LEN);
+}
+
+/* [which][how], and for GUEST_DELIVER [stretch 2][length 2][frame]: what the engine says about
+ * guests. */
+static void change_guest(struct input *in)
+{
+    static const uint32_t types[GUEST_CHANGES] = {
+        [GUEST_SET] = IPU_COMMAND_GUEST_SET,         [GUEST_DEL] = IPU_COMMAND_GUEST_DEL,
+        [GUEST_QPN_SET] = IPU_COMMAND_GUEST_QPN_SET, [MAC_SET] = IPU_COMMAND_MAC_SET,
+        [HOST_MAC_SET] = IPU_COMMAND_HOST_MAC_SET,   [HOST_MAC_DEL] = IPU_COMMAND_HOST_MAC_DEL,
+        [MAC_NEIGHBOUR] = IPU_COMMAND_NEIGH_SET,     [GUEST_DELIVER] = IPU_COMMAND_DELIVER,
+    };
+    uint8_t which = input_u8(in), how = input_u8(in);
+    struct ipu_dest dest = world_dest(how & 7);
+    struct ipu_command command = {.type = types[which % GUEST_CHANGES]};
+    switch (which % GUEST_CHANGES) {
+    case GUEST_SET:
+        command.guest_set.ip = world_hop(how, how & 128);
+        command.guest_set.firm = how >> 6 & 1;
+        put_mac(command.guest_set.mac, how >> 2);
+        break;
+    case GUEST_DEL:
+        command.guest_del.ip = world_hop(how, how & 128);
+        break;
+    case GUEST_QPN_SET:
+        command.guest_qpn_set.qpn = how & 128 ? 0 : WORLD_GUEST_QPN + (how >> 2) % WORLD_MACS;
+        put_mac(command.guest_qpn_set.mac, how);
+        break;
+    case MAC_SET:
+        put_mac(command.mac_set.mac, how);
+        break;
+    case HOST_MAC_SET:
+        command.host_mac_set.gid = dest.gid;
+        command.host_mac_set.qpn = dest.qpn;
+        put_mac(command.host_mac_set.mac, how >> 3);
+        break;
+    case HOST_MAC_DEL:
+        command.host_mac_del.gid = dest.gid;
+        command.host_mac_del.qpn = dest.qpn;
+        break;
+    case MAC_NEIGHBOUR: /* under the key 100::MAC */
+        command.neigh_set.next_hop.s6_addr[0] = 1;
+        put_mac(command.neigh_set.next_hop.s6_addr + 10, how >> 3);
+        command.neigh_set.dest = dest;
+        command.neigh_set.mtu = how & 128 ? 600 : WORLD_MTU;
+        break;
+    default:
+        command.len = (uint32_t)stretched(in, WORLD_DEVICE_MTU);
+        if (ethernet_len == 0 && command.len < IPU_IPV4_HEADER)
+            return; /* the engine delivers whole packets to a TUN */
+    }
+    world_command(&command, bytes_of_input, command.len);
+}
+
 typedef void action(struct input *in);
 
 static void step(struct input *in)
@@ -242,13 +314,15 @@ static action *const actions[ACTIONS] = {
     [STEP] = step,           [NEIGHBOUR] = set_neighbour, [CONNECTION] = set_connection,
     [TX_MODE] = set_tx_mode, [ENGINE] = engine,           [FAULTS] = set_faults,
     [ROUTE] = set_route,     [ANSWER] = answer_route,     [OWN] = set_own,
+    [GUEST] = change_guest,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct input in = {data, bytes};
     uint8_t kind = input_u8(&in);
-    world_open(kind & (IPU_DEVICE_TCP | IPU_DEVICE_UDP), kind & 4);
+    ethernet_len = kind & 8 ? IPU_ETHERNET_LEN : 0;
+    world_open(kind & (IPU_DEVICE_TCP | IPU_DEVICE_UDP), kind & 4, kind & 8);
     for (int i = 0; i < ACTIONS_MAX && in.left > 0; i++)
         actions[input_u8(&in) % ACTIONS](&in);
     world.faults = (struct world_faults){.take = -1};

@@ -22,7 +22,7 @@ enum {
 
 struct arrival {
     uint64_t cookie;
-    uint32_t len, flags, src_qpn;
+    uint32_t len, flags, src_qpn, qpn;
     struct ipu_connection *connection;
 };
 
@@ -52,7 +52,7 @@ static struct {
 } lines;
 
 static struct {
-    uint8_t frame[FRAME_MAX];
+    uint8_t frame[IPU_ETHERNET_LEN + FRAME_MAX];
     size_t len;
     const void *queued[IPU_DEVICE_WRITES];
     int queued_count;
@@ -110,6 +110,7 @@ static int fabric_send(void *self, const struct ipu_send *sends, int n)
     for (int i = 0; i < n; i++) {
         MUST(sends[i].head_len + sends[i].len >= IPU_ENCAP_LEN);
         MUST(sends[i].head_len + sends[i].len <= IPU_ENCAP_LEN + WORLD_MTU);
+        MUST(sends[i].source_qpn == 0 || sends[i].source_qpn - WORLD_GUEST_QPN < WORLD_MACS);
         (void)input_touch(sends[i].head, sends[i].head_len);
         (void)input_touch(sends[i].addr, sends[i].len);
         (void)input_touch(sends[i].ah, 1);
@@ -157,6 +158,7 @@ static int fabric_received(void *self, struct ipu_received *done, int max)
         done[n] = (struct ipu_received){.cookie = arrival->cookie,
                                         .byte_len = arrival->len,
                                         .src_qpn = arrival->src_qpn,
+                                        .qpn = arrival->qpn,
                                         .flags = arrival->flags};
     }
     return n;
@@ -282,18 +284,30 @@ static const struct ipu_connected_ops connected_ops = {
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
+static struct ipu_device device;
+
+/* The Ethernet header of a guest's frame is apart, in front of the buffer. */
+static size_t ethernet_len(void)
+{
+    return device.ethernet ? IPU_ETHERNET_LEN : 0;
+}
+
 static ssize_t device_read(void *self, void *buf, size_t cap)
 {
-    size_t len = device_state.len;
+    size_t len = device_state.len, head = ethernet_len();
     int error = world.faults.device;
     (void)self;
     world.faults.device = 0;
     if (error != 0 || len == 0)
         return error != 0 ? -error : -EAGAIN;
+    device_state.len = 0;
+    if (len < head)
+        return 0;
+    len -= head;
     if (len > cap)
         len = cap;
-    memcpy(buf, device_state.frame, len);
-    device_state.len = 0;
+    memcpy((uint8_t *)buf - head, device_state.frame, head);
+    memcpy(buf, device_state.frame + head, len);
     return (ssize_t)len;
 }
 
@@ -327,8 +341,17 @@ static int outcome(const void *buf)
 static int device_write(void *self, const void *buf, size_t len)
 {
     (void)self;
+    (void)input_touch((const uint8_t *)buf - ethernet_len(), ethernet_len());
     check_frame((uint8_t *)(uintptr_t)buf, len);
     return outcome(buf);
+}
+
+static int device_write_frame(void *self, const void *frame, size_t len)
+{
+    (void)self;
+    MUST(len <= IPU_ETHERNET_LEN + WORLD_DEVICE_MTU);
+    (void)input_touch(frame, len);
+    return world.faults.is_full ? -EAGAIN : 0;
 }
 
 static int device_writev(void *self, const struct iovec *iov, int n)
@@ -337,6 +360,7 @@ static int device_writev(void *self, const struct iovec *iov, int n)
     size_t len = 0;
     (void)self;
     MUST(frame != NULL && n > 1 && n <= 64);
+    (void)input_touch((const uint8_t *)iov[0].iov_base - ethernet_len(), ethernet_len());
     for (int i = 0; i < n; i++) {
         MUST(len + iov[i].iov_len <= FRAME_MAX);
         memcpy(frame + len, iov[i].iov_base, iov[i].iov_len);
@@ -367,6 +391,7 @@ static int the_device_fd(void *self)
 static const struct ipu_device_ops device_ops = {
     .read = device_read,
     .write = device_write,
+    .write_frame = device_write_frame,
     .writev = device_writev,
     .written = device_written,
     .fd = the_device_fd,
@@ -412,7 +437,7 @@ static void set_neighbours(void)
     }
 }
 
-void world_open(uint32_t offload, bool one_piece)
+void world_open(uint32_t offload, bool one_piece, bool ethernet)
 {
     struct ipu_pump_config config = {
         .fabric = &fabric,
@@ -435,6 +460,7 @@ void world_open(uint32_t offload, bool one_piece)
     device_state.queued_count = 0;
     world.faults = (struct world_faults){.take = -1};
     device.offload = offload;
+    device.ethernet = ethernet;
     fabric.one_piece = one_piece;
     lines.fd = eventfd(0, EFD_NONBLOCK);
     device_state.fd = eventfd(0, EFD_NONBLOCK);
@@ -503,9 +529,11 @@ static void arrive(struct posts *posts, const uint8_t *bytes, size_t len, struct
     posts->arrived[posts->arrived_tail++ % DEPTH] = arrival;
 }
 
-void world_datagram(const uint8_t *bytes, size_t len, uint32_t flags, uint32_t src_qpn)
+void world_datagram(const uint8_t *bytes, size_t len, uint32_t flags, uint32_t src_qpn,
+                    uint32_t qpn)
 {
-    arrive(&lines.datagrams, bytes, len, (struct arrival){.flags = flags, .src_qpn = src_qpn});
+    arrive(&lines.datagrams, bytes, len,
+           (struct arrival){.flags = flags, .src_qpn = src_qpn, .qpn = qpn});
 }
 
 void world_message(uint32_t which, const uint8_t *bytes, size_t len)

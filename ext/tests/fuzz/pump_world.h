@@ -14,6 +14,8 @@ enum {
     WORLD_MTU = 2044,
     WORLD_DEVICE_MTU = 65520,
     WORLD_CONNECTIONS = 3,
+    WORLD_MACS = 4,          /* of guests and of hosts: 02:00:00:00:00:00 to :03 */
+    WORLD_GUEST_QPN = 0x200, /* and as many that follow */
     WORLD_HOPS = 4, /* neighbours 10.0.0.1 to .4 and fd00::1 to ::4; the last has no entry */
 };
 
@@ -34,17 +36,19 @@ struct world {
 
 extern struct world world;
 
-/* Opens the world: `offload` has the device's IPU_DEVICE_* bits, `one_piece` is the fabric's. */
-void world_open(uint32_t offload, bool one_piece);
+/* Opens the world: `offload` has the device's IPU_DEVICE_* bits, `one_piece` is the fabric's;
+ * `ethernet`: the device has guests. */
+void world_open(uint32_t offload, bool one_piece, bool ethernet);
 void world_close(void);
 
 /* Puts a datagram [GRH 40][frame] into the oldest posted receive; loses it if none is posted. */
-void world_datagram(const uint8_t *bytes, size_t len, uint32_t flags, uint32_t src_qpn);
+void world_datagram(const uint8_t *bytes, size_t len, uint32_t flags, uint32_t src_qpn,
+                    uint32_t qpn);
 
 /* Puts a message of connection `which` into a shared receive. */
 void world_message(uint32_t which, const uint8_t *bytes, size_t len);
 
-/* Gives the device a frame for the pump: [vnet 16][IP]. */
+/* Gives the device a frame for the pump: [vnet 16][IP], of guests [Ethernet 14][vnet 16][IP]. */
 void world_frame(const uint8_t *bytes, size_t len);
 
 /* Runs a command, or counts it as lost when the ring is full. */

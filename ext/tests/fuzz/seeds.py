@@ -223,6 +223,84 @@ def own(which: int) -> bytes:
     return struct.pack("<BB", 11, which)
 
 
+def guest(which: int, how: int, data: bytes | None = None) -> bytes:
+    return struct.pack("<BBB", 12, which, how) + (b"" if data is None else stretch(data))
+
+
+def ethernet(
+    receiver: bytes, sender: int, kind: int, payload: bytes, vnet: bytes = NO_VNET
+) -> bytes:
+    """A frame of a guest; `receiver` is a MAC or the last byte of one."""
+    macs = (b"\2\0\0\0\0" + receiver)[-6:] + b"\2\0\0\0\0" + bytes((sender,))
+    return frame(macs + struct.pack("!H", kind) + vnet + payload)
+
+
+def turned(version: int, packet: bytes) -> bytes:
+    """A packet with its addresses exchanged, so that it comes from a guest; the checksums stay right."""
+    at, size = (12, 4) if version == 4 else (8, 16)
+    ends = packet[at : at + size], packet[at + size : at + 2 * size]
+    return packet[:at] + ends[1] + ends[0] + packet[at + 2 * size :]
+
+
+def guest_seeds() -> dict[str, bytes]:
+    """Guests behind a TAP: what each of their frames and each packet for them meets."""
+    hosts = guest(3, 3) + guest(4, 1 | 2 << 3) + guest(6, 1 | 2 << 3)  # host 2 of the link
+    seeds: dict[str, bytes] = {}
+    for version, kind in ((4, 0x0800), (6, 0x86DD)):
+        high = 128 if version == 6 else 0
+        address = high  # the one to which `ip` sends
+        held = hosts + b"".join(guest(0, high | at | 64) for at in range(4))
+        coming = ip(version, udp(b"data"))
+        plain = turned(version, coming)
+        whole = super_frame(version, bytes(1000), 300, is_tcp=True)
+        whole = whole[:16] + turned(version, whole[16:])
+        group = b"\1\0\x5e\1\2\3" if version == 4 else b"\x33\x33\0\0\0\1"
+        run = [datagram(ip(version, tcp(1 + 100 * i, bytes(100)))) for i in range(4)]
+        own = guest(2, 0) + guest(2, 1 << 2 | 1)
+        seeds |= {
+            f"guest_out{version}": b"\x0b"
+            + held
+            + own
+            + ethernet(b"\2", 0, kind, plain)
+            + ethernet(b"\2", 0, kind, whole[16:], whole[:16])
+            + ethernet(b"\2", 1, kind, plain)
+            + ethernet(b"\3", 0, kind, plain)
+            + ethernet(group, 0, kind, plain)
+            + ethernet(b"\xff" * 6, 0, kind, plain),
+            f"guest_unknown{version}": b"\x0b" + hosts + ethernet(b"\2", 0, kind, plain) * 3,
+            f"guest_loose{version}": b"\x0b"
+            + hosts
+            + guest(0, address)
+            + ethernet(b"\2", 1, kind, plain),
+            f"guest_in{version}": b"\x0b" + held + b"".join(run) + step(),
+            f"guest_own{version}": b"\x0b"
+            + hosts
+            + own
+            + datagram(coming, flags=1 | 64)
+            + datagram(coming, flags=1 | 128)
+            + guest(2, 128)
+            + guest(5, 1)
+            + guest(1, address)
+            + datagram(coming, flags=1 | 64),
+            f"guest_one_piece{version}": b"\x0f"
+            + held
+            + ethernet(b"\2", 0, kind, whole[16:], whole[:16]),
+        }
+    seeds |= {
+        "guest_arp": b"\x0b" + hosts + ethernet(b"\xff" * 6, 0, 0x0806, bytes(28)),
+        "guest_rarp": b"\x0b" + hosts + ethernet(b"\xff" * 6, 0, 0x8035, bytes(28)),
+        "guest_vlan": b"\x0b" + hosts + ethernet(b"\2", 0, 0x8100, bytes(40)),
+        "guest_other": b"\x0b" + hosts + ethernet(b"\2", 0, 0x88CC, bytes(40)) + frame(bytes(9)),
+        "guest_deliver": b"\x0b"
+        + hosts
+        + guest(7, 0, bytes(60))
+        + faults(8)
+        + guest(7, 0, b"short"),
+        "guest_none": b"\3" + hosts + guest(0, 1) + guest(1, 1) + guest(2, 0) + guest(5, 1),
+    }
+    return seeds
+
+
 def arp_request(sender: int, target: int) -> bytes:
     """An ARP message of 10.0.0.`sender`, or a probe if that is 0, for 10.0.0.`target`."""
     hwaddr = bytes(20)
@@ -477,7 +555,11 @@ def golden_packets() -> dict[str, bytes]:
 def main(directory: str) -> None:
     golden = golden_packets()
     golden.setdefault("mad.header", struct.pack("!BBBBHHQHHI", 1, 7, 2, 3, 0, 0, 1, 0x10, 0, 0))
-    corpora = {"soft": soft_seeds(golden), "pump": pump_seeds(golden), "segment": segment_seeds()}
+    corpora = {
+        "soft": soft_seeds(golden),
+        "pump": pump_seeds(golden) | guest_seeds(),
+        "segment": segment_seeds(),
+    }
     for target, seeds in corpora.items():
         place = Path(directory, target)
         place.mkdir(parents=True, exist_ok=True)
