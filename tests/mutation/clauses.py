@@ -334,6 +334,29 @@ MUTATIONS: Final = (
         "D1", _WIRE + "dhcp.py", "HTYPE_INFINIBAND: Final = 32", "HTYPE_INFINIBAND: Final = 1"
     ),
     Mutation(
+        "H1",
+        _PROTO + "ethernet/arp.py",
+        "            self._queue_pairs.hwaddr(frame.source),\n",
+        "            self._context.hwaddr,\n",
+    ),
+    Mutation(
+        "H2",
+        _PROTO + "ethernet/arp.py",
+        "message.operation, mac, message.sender_ip",
+        "message.operation, self._macs.own, message.sender_ip",
+    ),
+    Mutation("H3", _PROTO + "ethernet/nd.py", "_PADDING + named.pack()", "named.pack() + _PADDING"),
+    Mutation(
+        "H4",
+        _PROTO + "ethernet/nd.py",
+        "§7.2.8, H4).\n            announces = message.override and not message.solicited",
+        "§7.2.8, H4).\n            announces = True",
+    ),
+    Mutation("H5", _PROTO + "dhcp_form.py", "htype=dhcp.HTYPE_INFINIBAND, hlen=0", "hlen=0"),
+    Mutation(
+        "H6", _PROTO + "ethernet/dhcp.py", "htype=_HTYPE_ETHERNET, hlen=MAC_LEN", "hlen=MAC_LEN"
+    ),
+    Mutation(
         "D2",
         _PROTO + "dhcp.py",
         "flags=0 if is_ours or kind is Kind.DECLINE else dhcp.BROADCAST_FLAG",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""ARP between guests and the link: RFC 826 with 6-byte addresses here, with 20-byte ones there (R1).
+"""ARP between guests and the link: RFC 826 with 6-byte addresses here, with 20-byte ones there (R1, H1, H2).
 
 A message keeps its addresses of IPv4. Towards the link the sender is the guest by its queue pair, or the
 interface for a guest that has none; towards the guests it is the MAC of the neighbour. So a guest answers

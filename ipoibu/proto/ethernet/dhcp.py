@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""DHCP of guests: towards the link the messages of an IPoIB host (RFC 4390), towards the guest its own.
+"""DHCP of guests: towards the link the messages of an IPoIB host (RFC 4390, H5), towards the guest its own
+(H6).
 
 A MAC means nothing on the link, so a request leaves without it, with a client identifier in its place:
 the guest's own one, or hardware type 1 and its MAC (RFC 2132 §9.14). While the guest has no address, it

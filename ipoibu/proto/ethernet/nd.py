@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Neighbour discovery between guests and the link: options of 8 bytes here, of 24 bytes there (N1).
+"""Neighbour discovery between guests and the link: options of 8 bytes here, of 24 bytes there (N1, H3).
 
 All five messages keep their IPv6 header and their other options. A signature of SEND (RFC 3971) becomes
 invalid, because it covers the link-layer option.
@@ -67,7 +67,7 @@ class GuestNd:
         if isinstance(message, NeighbourSolicitation) and source.is_unspecified:
             return self._guests.probed(now, message.target, frame.source)
         if isinstance(message, NeighbourAdvertisement):
-            # Without Override it is an answer in the place of the owner, a proxy's (RFC 4861 §7.2.8).
+            # Without Override it is an answer in the place of the owner, a proxy's (RFC 4861 §7.2.8, H4).
             announces = message.override and not message.solicited
             if not self._guests.claimed(
                 now,

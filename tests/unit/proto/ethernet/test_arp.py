@@ -34,6 +34,7 @@ def lan() -> Lan:
 
 
 def test_a_guests_request_asks_the_link_in_the_name_of_the_interface(lan: Lan) -> None:
+    """H1."""
     lan.asks(PEER_IP)
     [(destination, message)] = lan.sent_arp()
     assert destination.gid == BROADCAST_GID
@@ -42,6 +43,7 @@ def test_a_guests_request_asks_the_link_in_the_name_of_the_interface(lan: Lan) -
 
 
 def test_the_answer_reaches_the_guest_with_the_mac_of_the_neighbour(lan: Lan) -> None:
+    """H2."""
     lan.asks(PEER_IP)
     lan.link_arp(arp.Arp(arp.REPLY, PEER, PEER_IP, OUR, GUEST_IP))
     [(frame, message)] = lan.arp_frames()

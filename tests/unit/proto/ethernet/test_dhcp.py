@@ -79,7 +79,7 @@ def offer(sent: Message, *, repeats_id: bool = True) -> Message:
 
 
 def test_a_request_is_that_of_an_ipoib_host(lan: Lan) -> None:
-    """D1, D2: a guest's."""
+    """H5: D1, D2: a guest's."""
     sent = send(lan, discover())
     assert sent is not None
     assert (sent.htype, sent.hlen, sent.chaddr) == (32, 0, bytes(16))
@@ -99,6 +99,7 @@ def test_the_pump_passes_replies_up() -> None:
 def test_a_reply_is_what_the_guest_expects(
     lan: Lan, client_id: bytes | None, repeats_id: bool
 ) -> None:
+    """H6."""
     asked = discover(client_id=client_id)
     sent = send(lan, asked)
     assert sent is not None

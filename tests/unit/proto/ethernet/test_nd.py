@@ -59,6 +59,7 @@ def group_of(ip: IPv6Address) -> object:
 
 
 def test_a_guests_solicitation_has_our_address_on_the_link(lan: Lan) -> None:
+    """H3."""
     lan.guest_nd(solicitation())
     [(destination, message)] = lan.sent_nd()
     assert destination.gid == group_of(PEER_V6)
@@ -68,6 +69,7 @@ def test_a_guests_solicitation_has_our_address_on_the_link(lan: Lan) -> None:
 
 
 def test_the_answer_of_a_host_names_its_mac(lan: Lan) -> None:
+    """H3."""
     lan.guest_nd(solicitation())
     answer = NeighbourAdvertisement(
         PEER_V6, GUEST_V6, PEER_V6, PEER, router=True, solicited=True, override=True
@@ -207,6 +209,15 @@ def test_a_guest_without_an_address_asks_for_routers(lan: Lan) -> None:
     lan.guest_nd(RouterSolicitation(UNSPECIFIED, ALL_ROUTERS))
     assert [it for _, it in lan.sent_nd()] == [RouterSolicitation(UNSPECIFIED, ALL_ROUTERS)]
     assert not lan.guests
+
+
+def test_an_answer_in_the_place_of_the_owner_takes_no_address(lan: Lan) -> None:
+    """H4: a guest is a proxy for the address of another one."""
+    lan.guest_nd(NeighbourAdvertisement(GUEST_V6, ALL_NODES, GUEST_V6, override=True))
+    lan.guest_nd(NeighbourAdvertisement(GUEST_V6, ALL_NODES, GUEST_V6, override=False), GUEST2)
+    assert lan.guests[GUEST_V6] == (GUEST, True)
+    lan.guest_nd(NeighbourAdvertisement(GUEST_V6, ALL_NODES, GUEST_V6, override=True), GUEST2)
+    assert lan.guests[GUEST_V6] == (GUEST2, True)
 
 
 def test_a_solicitation_is_no_announcement(lan: Lan) -> None:

@@ -55,6 +55,7 @@ def hwaddr(lan: Lan, mac: Mac) -> HwAddr:
 
 
 def test_guests_ask_and_answer_each_from_a_queue_pair_of_its_own(lan: Lan) -> None:
+    """H1."""
     lan.asks(PEER_IP)
     lan.asks(PEER_IP, GUEST2, GUEST2_IP)
     assert set(lan.queue_pairs) == {GUEST, GUEST2}
