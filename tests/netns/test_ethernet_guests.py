@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import signal
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,71 @@ def test_a_guest_has_a_lease_of_a_server_of_the_link(
             client.process.send_signal(signal.SIGUSR1)  # renew: this goes to the server alone
             until((tmp_path / "renew").exists, 10)
             assert bridged.counter("engine.dhcp_restored") > before
+    inside(guest, "ip -4 address flush dev eth0", f"ip address add {GUESTS[0][0]}/24 dev eth0")
+
+
+def dhcpd(work: Path) -> list[str]:
+    config, leases = work / "dhcpd.conf", work / "dhcpd.leases"
+    config.write_text(
+        "authoritative;\n"
+        "subnet 10.77.0.0 netmask 255.255.255.0 { range 10.77.0.100 10.77.0.200; }\n"
+    )
+    leases.touch()
+    command = ["dhcpd", "-4", "-f", "-d", "-cf", str(config), "-lf", str(leases), "--no-pid"]
+    return [*command, "eth0"]
+
+
+def kea(work: Path) -> list[str]:
+    logger = {
+        "name": "kea-dhcp4",
+        "severity": "INFO",
+        "output_options": [{"output": "stdout"}],
+    }
+    config = {
+        "interfaces-config": {"interfaces": ["eth0"]},
+        "lease-database": {"type": "memfile", "persist": False},
+        "subnet4": [{"subnet": "10.77.0.0/24", "pools": [{"pool": "10.77.0.100 - 10.77.0.200"}]}],
+        "loggers": [logger],
+    }
+    path = work / "kea.json"
+    path.write_text(json.dumps({"Dhcp4": config}))
+    return ["kea-dhcp4", "-c", str(path)]
+
+
+@pytest.mark.parametrize(
+    ("server", "started"),
+    [(dhcpd, "Server starting service"), (kea, "DHCP4_STARTED")],
+    ids=["dhcpd", "kea"],
+)
+def test_a_server_behind_the_bridge_serves_guests_and_hosts_of_the_link(
+    bridged: Bridged,
+    server: Callable[[Path], list[str]],
+    started: str,
+    tmp_path: Path,
+    until: Until,
+) -> None:
+    """Both take the request of the host from Ethernet by a raw socket, and answer there."""
+    guest, place = bridged.guests
+    until(lambda: reaches(place, str(bridged.far.ipv4.ip)), 20)
+    inside(guest, "ip -4 address flush dev eth0")
+    works = tmp_path / "guest", tmp_path / "host"
+    for work in works:
+        work.mkdir()
+    with running(place, tmp_path, server(tmp_path)) as served:
+        until(lambda: started in served.log, 10)
+        with running(guest, works[0], udhcpc(works[0], "eth0")):
+            until((works[0] / "bound").exists, 20)
+        with running(bridged.far, works[1], udhcpc(works[1], "ib0")):
+            until((works[1] / "bound").exists, 20)
+    leases = [
+        dict(
+            line.split("=", 1) for line in (work / "bound").read_text().splitlines() if "=" in line
+        )
+        for work in works
+    ]
+    assert leases[0]["ip"] != leases[1]["ip"]
+    assert {it["serverid"] for it in leases} == {GUESTS[1][0]}
+    bridged.far.run(["ip", "address", "del", f"{leases[1]['ip']}/24", "dev", "ib0"])
     inside(guest, "ip -4 address flush dev eth0", f"ip address add {GUESTS[0][0]}/24 dev eth0")
 
 
