@@ -453,7 +453,8 @@ struct soft_rc_attr {
     struct soft_ah_attr path;    /* to the peer; packets from another GID are dropped */
     uint32_t dest_qpn;           /* 2..0xfffffe */
     uint32_t rq_psn;             /* 24 bits: of the first packet to receive */
-    unsigned int path_mtu_bytes; /* 256, 512, 1024, 2048 or 4096, at most active_mtu_bytes */
+    unsigned int path_mtu_bytes; /* 256, 512, 1024, 2048 or 4096, at most active_mtu_bytes; or, if
+                                    the peer agrees, 4 times n, 256 to datagram_bytes */
     uint8_t min_rnr_timer;       /* 0..31, as in the AETH: 1 is 10 us, 14 1.28 ms, 0 655 ms */
     /* For RTS. */
     uint32_t sq_psn;     /* 24 bits: of the first packet to send */

@@ -69,8 +69,10 @@ static void reset(struct soft_rc *rc)
 
 static bool mtu_valid(const struct soft_hca *hca, unsigned int bytes)
 {
-    return bytes >= 256 && bytes <= SOFT_MAX_MESSAGE && (bytes & (bytes - 1)) == 0 &&
-           bytes <= hca->attr.active_mtu_bytes;
+    bool is_of_infiniband = (bytes & (bytes - 1)) == 0 && bytes <= hca->attr.active_mtu_bytes;
+
+    return bytes >= 256 && bytes % 4 == 0 &&
+           (is_of_infiniband || bytes <= hca->attr.datagram_bytes);
 }
 
 static int ready_to_receive(struct soft_rc *rc, const struct soft_rc_attr *attr)

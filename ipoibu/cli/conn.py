@@ -32,6 +32,8 @@ def _entry(entry: dict[str, Any]) -> str:
         fields.append(f"qpn {entry['qpn']} remote {entry['remote_qpn']}")
     if entry["mtu"]:
         fields.append(f"mtu {entry['mtu']}")
+    if entry["path_mtu"]:
+        fields.append(f"path-mtu {entry['path_mtu']}")
     if entry["superframes"]:
         fields.append("superframes")
     if entry["retries"]:

@@ -216,6 +216,7 @@ class DataPath:
             hwaddr=replace(self.hwaddr, flags=0),
             datagram_mtu_bytes=self.datagram_mtu_bytes,
             path_mtu_bytes=self.port.info.active_mtu_bytes,
+            packet_bytes=self.port.info.datagram_bytes or 0,
             receive_mtu_bytes=self.mtu_bytes + ENCAP_LEN,
             superframe_bytes=SUPERFRAME_BYTES_MAX if takes_superframes else 0,
             forms=cm.forms,

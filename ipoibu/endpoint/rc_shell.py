@@ -326,6 +326,7 @@ class RcShell:
                 "qpn": str(info.qpn) if info.qpn is not None else None,
                 "remote_qpn": str(info.remote_qpn) if info.remote_qpn is not None else None,
                 "mtu": info.mtu_bytes,
+                "path_mtu": info.path_mtu_bytes,
                 "superframes": info.has_superframes,
                 "age_s": round(info.age_s, 3),
                 "idle_s": round(info.idle_s, 3),

@@ -98,12 +98,13 @@ class Views(Life):
         return entries
 
     def connections(self) -> list[dict[str, Any]]:
-        """Every connection: role, state, peer, qpn, remote_qpn, mtu, superframes, age_s, idle_s,
+        """Every connection: role, state, peer, qpn, remote_qpn, mtu, path_mtu, superframes, age_s, idle_s,
         the messages and bytes of IP sent and received, and retries (packets sent again, None where
         the device does not count them). Datagram mode has none, except those of `peers`, whose unknown
         values are None.
 
-        `peer` is the hardware address without flags; `mtu` is 0 where we only receive.
+        `peer` is the hardware address without flags; `mtu` is 0 where we only receive; `path_mtu` is the
+        payload in bytes of the longest InfiniBand packet, 0 before both ends have agreed.
         """
         interface = self._opened()
         rc = interface.rc

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ipoibu.addr import DEFAULT_PKEY, Gid, HwAddr, PKey, Qpn
@@ -124,11 +124,14 @@ class RcConfig:
 
     `receive_mtu_bytes` is the largest message for a buffer of the shared receive queue, encapsulation
     header included (C4); `superframe_bytes` is the largest message with vnet header, 0 for no super-frames.
+    `packet_bytes` is the longest payload of a packet, 0 where only the MTUs of InfiniBand are possible;
+    `path_mtu_bytes` is the largest of those.
     """
 
     hwaddr: HwAddr
     datagram_mtu_bytes: int
     path_mtu_bytes: int
+    packet_bytes: int = 0
     receive_mtu_bytes: int = cm_private.RECEIVE_MTU_MAX_BYTES
     superframe_bytes: int = 0
     profile: Profile = Profile.LINUX
@@ -139,10 +142,23 @@ class RcConfig:
     per_port_max: int = CONNECTIONS_PER_PORT_MAX
     peers_max: int = CONNECTION_PEERS_MAX
 
-    def private(self, *, has_superframes: bool) -> bytes:
-        """Return our private data (C3)."""
-        superframe_bytes = self.superframe_bytes if has_superframes else 0
-        return Private(self.hwaddr.qpn, self.receive_mtu_bytes, superframe_bytes).pack()
+    def private(self) -> Private:
+        """Return our private data in a REQ (C3)."""
+        return Private(
+            self.hwaddr.qpn, self.receive_mtu_bytes, self.superframe_bytes, self.packet_bytes
+        )
+
+    def reply_private(self, theirs: Private) -> Private:
+        """Return our private data in a REP: it declares no more than the peer's REQ did."""
+        return replace(
+            self.private(),
+            superframe_bytes=self.superframe_bytes if theirs.superframe_bytes else 0,
+            packet_bytes=self.packet_bytes if theirs.packet_bytes else 0,
+        )
+
+    def refusal_private(self) -> Private:
+        """Return our private data in a REJ (C3)."""
+        return Private(self.hwaddr.qpn, self.receive_mtu_bytes)
 
     def mtu_bytes(self, theirs: Private) -> int:
         """Return the IP MTU towards a peer (C5): in Linux the receiver's limit counts, in the RFC those of
@@ -151,6 +167,13 @@ class RcConfig:
         if self.profile is Profile.LINUX:
             ours = cm_private.RECEIVE_MTU_MAX_BYTES
         return min(ours, theirs.receive_mtu_bytes) - ENCAP_LEN
+
+    def attributes(self, attributes: RcAttributes, theirs: Private) -> RcAttributes:
+        """Return the connection's attributes with packets as long as both ends take them."""
+        packet_bytes = min(self.packet_bytes, theirs.packet_bytes)
+        if not packet_bytes:
+            return attributes
+        return replace(attributes, path_mtu_bytes=packet_bytes)
 
     def superframes(self, theirs: Private) -> int:
         """Return the largest message with vnet header, if both ends declared that they take them; else
@@ -215,6 +238,8 @@ class RcConnection:
 class RcConnectionInfo:
     """A connection as `ipoibu conn` shows it; `mtu_bytes` is 0 if we send no packets by it.
 
+    `path_mtu_bytes` is the payload of the longest InfiniBand packet, 0 before both ends have agreed.
+
     `age_s` counts from its establishment, `idle_s` from the last known use.
     """
 
@@ -224,6 +249,7 @@ class RcConnectionInfo:
     qpn: Qpn | None
     remote_qpn: Qpn | None
     mtu_bytes: int
+    path_mtu_bytes: int
     has_superframes: bool
     age_s: float
     idle_s: float

@@ -241,6 +241,7 @@ class RcPolicy:
                 conn.qpn,
                 attributes.destination.qpn if attributes else None,
                 self.config.mtu_bytes(theirs) if theirs and is_serving else 0,
+                attributes.path_mtu_bytes if attributes else 0,
                 bool(theirs and self.config.superframes(theirs)),
                 now - conn.since if is_live else 0.0,
                 now - conn.used if is_live else 0.0,
@@ -267,7 +268,8 @@ class RcPolicy:
                 self._reject(event.handle, Reason.NO_RESOURCES)
                 return
             self._feed_peer(now, peer, _PeerInput.EXPECTED)
-        conn = RcConnection(event.handle, hwaddr, theirs=theirs, attributes=event.attributes)
+        attributes = self.config.attributes(event.attributes, theirs)
+        conn = RcConnection(event.handle, hwaddr, theirs=theirs, attributes=attributes)
         self._connections.add(conn)
         self._feed(now, conn, _ConnectionInput.REQUESTED)
 
@@ -311,6 +313,7 @@ class RcPolicy:
             self._drop(now, conn.hwaddr, error.reason)
             self._misfit(now, conn)
             return
+        conn.attributes = self.config.attributes(event.attributes, conn.theirs)
         is_other = conn.theirs.qpn != conn.hwaddr.qpn
         if is_other or self.config.mtu_bytes(conn.theirs) < self.config.datagram_mtu_bytes:
             self._drop(now, conn.hwaddr, "connection_other" if is_other else "connection_mtu")
@@ -361,8 +364,9 @@ class RcPolicy:
                 emit(ProgramQp(handle, conn.attributes, self._has_superframes(conn)))
             case rc_connection.Action.ACCEPT:
                 assert conn.qpn is not None, "`opened` has set it"
-                ours = self.config.private(has_superframes=self._has_superframes(conn))
-                emit(Accept(handle, conn.qpn, ours))
+                assert conn.theirs is not None, "the REQ has given it"
+                ours = self.config.reply_private(conn.theirs)
+                emit(Accept(handle, conn.qpn, ours.pack()))
             case rc_connection.Action.CONFIRM:
                 emit(Confirm(handle))
             case rc_connection.Action.REJECT:
@@ -393,7 +397,7 @@ class RcPolicy:
             cm_private.service_id(conn.form, conn.hwaddr.qpn),
             conn.qpn,
             self.config.path_mtu_bytes,
-            self.config.private(has_superframes=True),
+            self.config.private().pack(),
             self.config.pkey,
         )
 
@@ -581,7 +585,7 @@ class RcPolicy:
 
     def _reject(self, handle: Handle, reason: Reason) -> None:
         """C3: a REJ carries our private data, too."""
-        self._effects.append(Reject(handle, reason, self.config.private(has_superframes=False)))
+        self._effects.append(Reject(handle, reason, self.config.refusal_private().pack()))
 
     def _drop(self, now: float, peer: Gid | HwAddr, reason: str) -> None:
         """Count a request or an answer of `peer` that we refuse, and notify the observer of the first."""

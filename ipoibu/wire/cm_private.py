@@ -2,13 +2,16 @@
 """IPoIB's private data in REQ, REP and REJ: RFC 4755 §6 (C3, C4), and the service IDs of its REQ (C7).
 
     | 0 8b | QPN 24b | receive MTU 4 |      RFC 4755; the QPN is that of the sender's datagrams
-    | "ipou" 4 | version 1 | 0 3 | largest message 4 |      our extension
+    | "ipou" 4 | version 1 | 0 1 | longest packet 2 | largest message 4 |      our extension
 
 Our extension follows the RFC's eight bytes: RFC 4755 defines no more, and Linux and illumos read no more,
 so other implementations ignore it. It does not use the RFC's own reserved byte, although receivers must
 mask that (C4): senders must leave it 0, a peer that compares whole fields would see another QPN, and a bit
 can be set by mistake where four letters cannot. "Largest message" is the largest super-frame that the
 sender takes, vnet header and encapsulation header included; 0, or no extension, means no super-frames.
+"Longest packet" is the payload of the longest packet that the sender takes, where that need not be an
+InfiniBand MTU; 0, or no extension, means the MTU of the REQ. If both ends give one, each packet of a
+message but the last carries the smaller of the two.
 
 A connection's receive MTU counts the encapsulation header (C4).
 """
@@ -25,6 +28,7 @@ from ipoibu.errors import BadFrame
 from ipoibu.limits import (
     CONNECTED_MTU,
     ENCAP_LEN,
+    IB_MTUS,
     IPV4_MIN_MTU,
     SUPERFRAME_BYTES_MAX,
     SUPERFRAME_HEADER_BYTES,
@@ -38,11 +42,12 @@ VERSION: Final = 1
 RECEIVE_MTU_MAX_BYTES: Final = CONNECTED_MTU + ENCAP_LEN
 
 _RFC: Final = struct.Struct("!II")
-_OURS: Final = struct.Struct("!4sB3xI")
+_OURS: Final = struct.Struct("!4sBxHI")
 _MARK: Final = b"ipou"
 _SUPERFRAME_MIN_BYTES: Final = SUPERFRAME_HEADER_BYTES + IPV4_MIN_MTU
 _RDMACM_PORT_BASE: Final = 0x4000
 _RDMACM_PORT_MASK: Final = 0x3FFF
+PACKET_ALIGNMENT: Final = 4  # bytes: only a message's last packet is padded (IBA §9.2.4)
 _QPN_MIN: Final = 2  # 0 belongs to the subnet manager, 1 to the GSI
 
 
@@ -75,18 +80,23 @@ def service_ids(qpn: Qpn) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """The declaration of one end; `superframe_bytes` is 0 if the end takes plain packets only."""
+    """The declaration of one end.
+
+    `superframe_bytes` is 0 if the end takes plain packets only, and `packet_bytes` is 0 if it takes the
+    MTUs of InfiniBand only.
+    """
 
     qpn: Qpn
     receive_mtu_bytes: int
     superframe_bytes: int = 0
+    packet_bytes: int = 0
 
     def pack(self) -> bytes:
-        """Return 8 bytes as in the RFC, 20 with super-frames."""
+        """Return 8 bytes as in the RFC, 20 with our extension."""
         plain = _RFC.pack(join((0, 8), (self.qpn, 24)), self.receive_mtu_bytes)
-        if not self.superframe_bytes:
+        if not self.superframe_bytes and not self.packet_bytes:
             return plain
-        return plain + _OURS.pack(_MARK, VERSION, self.superframe_bytes)
+        return plain + _OURS.pack(_MARK, VERSION, self.packet_bytes, self.superframe_bytes)
 
 
 def parse_untrusted(data: Octets) -> Private:
@@ -102,9 +112,12 @@ def parse_untrusted(data: Octets) -> Private:
         raise BadFrame("cm_private_qpn")
     if mtu_bytes < IPV4_MIN_MTU + ENCAP_LEN:
         raise BadFrame("cm_private_mtu")
-    superframe_bytes = 0
+    superframe_bytes = packet_bytes = 0
     if len(data) >= _RFC.size + _OURS.size:
-        mark, version, largest_bytes = _OURS.unpack_from(data, _RFC.size)
-        if (mark, version) == (_MARK, VERSION) and largest_bytes >= _SUPERFRAME_MIN_BYTES:
-            superframe_bytes = min(largest_bytes, SUPERFRAME_BYTES_MAX)
-    return Private(qpn, min(mtu_bytes, RECEIVE_MTU_MAX_BYTES), superframe_bytes)
+        mark, version, longest_bytes, largest_bytes = _OURS.unpack_from(data, _RFC.size)
+        if (mark, version) == (_MARK, VERSION):
+            if largest_bytes >= _SUPERFRAME_MIN_BYTES:
+                superframe_bytes = min(largest_bytes, SUPERFRAME_BYTES_MAX)
+            if longest_bytes >= IB_MTUS[0] and longest_bytes % PACKET_ALIGNMENT == 0:
+                packet_bytes = longest_bytes
+    return Private(qpn, min(mtu_bytes, RECEIVE_MTU_MAX_BYTES), superframe_bytes, packet_bytes)

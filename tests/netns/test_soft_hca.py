@@ -147,6 +147,7 @@ ROUTED_TESTS = (
     "the_first_packet_of_a_train_takes_no_other_with_it",
     "packets_without_a_udp_checksum_are_taken_as_rxe_sends_them",
     "reliable_messages_cross_as_trains_and_in_order",
+    "packets_may_be_as_long_as_the_wire_takes_them",
     "a_socket_that_overflows_costs_packets_and_no_message",
 )
 

@@ -18,6 +18,7 @@ struct side {
     struct soft_srq *srq;
     struct soft_qp *qp[CONNECTIONS];
     uint8_t (*buffer)[BYTES];
+    unsigned int path_mtu_bytes;
 };
 
 static void post_buffer(struct side *s, uint64_t number)
@@ -51,7 +52,7 @@ static void connect_one(struct side *s, const struct side *peer, int i)
         .path = {.dgid = gid_of(peer->hca)},
         .dest_qpn = soft_qp_qpn(peer->qp[i]),
         .rq_psn = 0xfffffe,
-        .path_mtu_bytes = mtu_of(s->hca),
+        .path_mtu_bytes = s->path_mtu_bytes,
         .min_rnr_timer = 12,
         .sq_psn = 0xfffffe,
         .timeout = 13, /* 34 ms: under the sanitizers all is slow */
@@ -64,14 +65,20 @@ static void connect_one(struct side *s, const struct side *peer, int i)
     CHECK_EQUAL(soft_qp_modify(s->qp[i], SOFT_QPS_RTS, &attr), 0);
 }
 
-static void open_sides(struct side *a, struct side *b)
+static void open_sides_with(struct side *a, struct side *b, unsigned int path_mtu_bytes)
 {
     open_side(a, 0);
     open_side(b, 1);
+    a->path_mtu_bytes = b->path_mtu_bytes = path_mtu_bytes;
     for (int i = 0; i < CONNECTIONS; i++) {
         connect_one(a, b, i);
         connect_one(b, a, i);
     }
+}
+
+static void open_sides(struct side *a, struct side *b)
+{
+    open_sides_with(a, b, 4096);
 }
 
 static void close_side(struct side *s)
@@ -160,6 +167,25 @@ static void reliable_messages_cross_as_trains_and_in_order(void)
     close_side(&b);
 }
 
+static void packets_may_be_as_long_as_the_wire_takes_them(void)
+{
+    struct soft_hca_attr attr;
+    struct side a, b;
+    uint64_t packets;
+
+    open_side(&a, 0);
+    soft_hca_query(a.hca, &attr);
+    close_side(&a);
+    CHECK(attr.datagram_bytes > 8192);
+    open_sides_with(&a, &b, attr.datagram_bytes);
+    stream(&a, &b, 40);
+    packets = (BYTES + attr.datagram_bytes - 1) / attr.datagram_bytes;
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_PACKETS),
+                40 * CONNECTIONS * packets + counter(a.hca, SOFT_C_RC_RETRANSMITS));
+    close_side(&a);
+    close_side(&b);
+}
+
 static void a_socket_that_overflows_costs_packets_and_no_message(void)
 {
     struct side a, b;
@@ -241,6 +267,7 @@ static void known_reliable_messages_for_a_capture(void)
 
 const struct test live_rc[] = {
     TEST(reliable_messages_cross_as_trains_and_in_order),
+    TEST(packets_may_be_as_long_as_the_wire_takes_them),
     TEST(a_socket_that_overflows_costs_packets_and_no_message),
     TEST(a_reliable_peer_killed_under_load_is_noticed_and_reconnected),
     TEST(known_reliable_messages_for_a_capture),

@@ -110,7 +110,7 @@ class MeshWorker(Worker):
     def snapshot(self) -> list[dict[str, Any]]:
         """Describe the connections for `Endpoint.peers`; there are no counters for each peer."""
         mtu_bytes = self._mesh.config.ours.mtu_bytes
-        unknown = ("qpn", "remote_qpn", "retries", "age_s", "idle_s")
+        unknown = ("qpn", "remote_qpn", "path_mtu", "retries", "age_s", "idle_s")
         traffic = ("tx_messages", "tx_bytes", "rx_messages", "rx_bytes")
         with self._lock:
             return [

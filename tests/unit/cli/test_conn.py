@@ -14,6 +14,7 @@ ENTRY: Final[dict[str, Any]] = {
     "qpn": "0x000049",
     "remote_qpn": "0x00004a",
     "mtu": 65520,
+    "path_mtu": 8928,
     "superframes": True,
     "age_s": 12.5,
     "idle_s": 0.25,
@@ -27,13 +28,13 @@ ENTRY: Final[dict[str, Any]] = {
 
 def test_a_connection_is_one_line() -> None:
     assert text([("ib0", [ENTRY])]) == (
-        f"{ENTRY['peer']} dev ib0 active LIVE qpn 0x000049 remote 0x00004a mtu 65520 superframes"
-        " retries 2 tx 3/4000 rx 0/0 age 12.5s idle 0.2s"
+        f"{ENTRY['peer']} dev ib0 active LIVE qpn 0x000049 remote 0x00004a mtu 65520"
+        " path-mtu 8928 superframes retries 2 tx 3/4000 rx 0/0 age 12.5s idle 0.2s"
     )
 
 
 def test_what_is_not_there_is_not_printed() -> None:
-    quiet = ENTRY | {"mtu": 0, "superframes": False, "retries": None}
+    quiet = ENTRY | {"mtu": 0, "path_mtu": 0, "superframes": False, "retries": None}
     line = text([("ib0", [quiet])])
     assert not any(word in line for word in ("mtu", "superframes", "retries"))
 

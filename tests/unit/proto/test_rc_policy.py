@@ -247,6 +247,33 @@ def test_super_frames_need_both_ends(ours: int, theirs: int, expected: int) -> N
     assert desk.route().superframe_bytes == expected
 
 
+LONGEST: Final = [(0, 0, 2048), (8928, 0, 2048), (0, 8928, 2048), (8928, 1428, 1428), (1428, 8928, 1428)]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "expected"), LONGEST)
+def test_packets_are_as_long_as_both_ends_take_them(ours: int, theirs: int, expected: int) -> None:
+    desk = Desk(replace(CONFIG, packet_bytes=ours))
+    connect = desk.ask()
+    assert connect.path_mtu_bytes == CONFIG.path_mtu_bytes  # an MTU of InfiniBand in the REQ
+    assert parse_untrusted(connect.private).packet_bytes == ours
+    effects = desk.answer(connect, theirs=Private(PEER.qpn, LINUX_MTU, 0, theirs))
+    (program,) = pick(ProgramQp, effects)
+    assert program.attributes.path_mtu_bytes == expected
+
+
+@pytest.mark.parametrize(("ours", "theirs", "expected"), LONGEST)
+def test_whoever_accepts_takes_packets_as_long_as_both_do(
+    ours: int, theirs: int, expected: int
+) -> None:
+    desk = Desk(replace(CONFIG, packet_bytes=ours))
+    handle, _ = desk.request(theirs=Private(PEER.qpn, LINUX_MTU, 0, theirs))
+    effects = desk.open(handle)
+    (accept,) = pick(Accept, effects)
+    (program,) = pick(ProgramQp, effects)
+    assert parse_untrusted(accept.private).packet_bytes == (ours if theirs else 0)
+    assert program.attributes.path_mtu_bytes == expected
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "declared"),
     [(0, 0, 0), (SUPERFRAME, 0, 0), (0, SUPERFRAME, 0), (SUPERFRAME, 32784, SUPERFRAME)],

@@ -40,6 +40,24 @@ def test_super_frames_are_said_behind_what_the_rfc_defines() -> None:
     assert cm_private.parse_untrusted(OURS.ljust(196, b"\0")) == value
 
 
+def test_the_longest_packet_is_declared_with_and_without_super_frames() -> None:
+    for superframe_bytes in (0, SUPERFRAME_BYTES_MAX):
+        value = Private(Qpn(0x48), 65524, superframe_bytes, 8928)
+        raw = value.pack()
+        assert raw[:8] == LINUX
+        assert raw[8:16].hex() == "69706f7501" + "00" + "22e0"
+        assert cm_private.parse_untrusted(raw.ljust(92, b"\0")) == value
+
+
+@pytest.mark.parametrize("longest_bytes", [1, 252, 257, 8926, 65535])
+def test_a_longest_packet_that_needs_padding_or_is_below_every_mtu_is_none(
+    longest_bytes: int,
+) -> None:
+    raw = bytearray(Private(Qpn(0x48), 65524, 0, 8928).pack())
+    raw[14:16] = longest_bytes.to_bytes(2, "big")
+    assert cm_private.parse_untrusted(bytes(raw)).packet_bytes == 0
+
+
 def test_linux_and_the_rfc_see_nothing_of_super_frames() -> None:
     """C4: the first eight bytes, and the reserved byte in them, are the same as without the extension."""
     assert OURS[:8] == LINUX
