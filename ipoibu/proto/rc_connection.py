@@ -170,10 +170,10 @@ class RcConfig:
 
     def attributes(self, attributes: RcAttributes, theirs: Private) -> RcAttributes:
         """Return the connection's attributes with packets as long as both ends take them."""
-        packet_bytes = min(self.packet_bytes, theirs.packet_bytes)
-        if not packet_bytes:
+        longest_bytes = min(self.packet_bytes, theirs.packet_bytes)
+        if not longest_bytes:
             return attributes
-        return replace(attributes, path_mtu_bytes=packet_bytes)
+        return replace(attributes, path_mtu_bytes=cm_private.agreed_packet_bytes(longest_bytes))
 
     def superframes(self, theirs: Private) -> int:
         """Return the largest message with vnet header, if both ends declared that they take them; else

@@ -10,8 +10,8 @@ mask that (C4): senders must leave it 0, a peer that compares whole fields would
 can be set by mistake where four letters cannot. "Largest message" is the largest super-frame that the
 sender takes, vnet header and encapsulation header included; 0, or no extension, means no super-frames.
 "Longest packet" is the payload of the longest packet that the sender takes, where that need not be an
-InfiniBand MTU; 0, or no extension, means the MTU of the REQ. If both ends give one, each packet of a
-message but the last carries the smaller of the two.
+InfiniBand MTU; 0, or no extension, means the MTU of the REQ. If both ends give one, `agreed_packet_bytes`
+of the smaller one is the path MTU: each packet of a message but the last carries that many bytes.
 
 A connection's receive MTU counts the encapsulation header (C4).
 """
@@ -41,6 +41,8 @@ REASONS: Final = frozenset({"cm_private_short", "cm_private_qpn", "cm_private_mt
 VERSION: Final = 1
 RECEIVE_MTU_MAX_BYTES: Final = CONNECTED_MTU + ENCAP_LEN
 
+_FULL_MESSAGE_BYTES: Final = SUPERFRAME_HEADER_BYTES + CONNECTED_MTU
+
 _RFC: Final = struct.Struct("!II")
 _OURS: Final = struct.Struct("!4sBxHI")
 _MARK: Final = b"ipou"
@@ -59,6 +61,16 @@ class ServiceForm(enum.IntEnum):
     RDMACM = (
         cm_rdmacm.SERVICE_BASE
     )  # our own, for RoCE ports where only the kernel's rdma_cm can connect
+
+
+def agreed_packet_bytes(longest_bytes: int) -> int:
+    """Return the smallest path MTU that cuts a full message into as few packets as the longest one does.
+
+    So the packets have nearly the same length, and one train of UDP_SEGMENT carries those of two messages.
+    """
+    packets = -(-_FULL_MESSAGE_BYTES // longest_bytes)
+    bytes_each = -(-_FULL_MESSAGE_BYTES // packets)
+    return -(-bytes_each // PACKET_ALIGNMENT) * PACKET_ALIGNMENT
 
 
 def service_id(form: ServiceForm, qpn: Qpn) -> int:

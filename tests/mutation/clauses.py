@@ -118,7 +118,7 @@ MUTATIONS: Final = (
     Mutation(
         "I3", "ipoibu/host/interface.py", "link.addr_gen_mode == self._addr_gen_mode:", "False:"
     ),
-    Mutation("C3", _PROTO + "rc_policy.py", "self.config.private(has_superframes=False)", 'b""'),
+    Mutation("C3", _PROTO + "rc_policy.py", "self.config.refusal_private().pack()", 'b""'),
     Mutation(
         "C4",
         _WIRE + "cm_private.py",

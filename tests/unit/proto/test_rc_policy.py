@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -247,7 +248,14 @@ def test_super_frames_need_both_ends(ours: int, theirs: int, expected: int) -> N
     assert desk.route().superframe_bytes == expected
 
 
-LONGEST: Final = [(0, 0, 2048), (8928, 0, 2048), (0, 8928, 2048), (8928, 1428, 1428), (1428, 8928, 1428)]
+LONGEST: Final = [
+    (0, 0, 2048),
+    (8928, 0, 2048),
+    (0, 8928, 2048),
+    (8928, 1428, 1428),
+    (1428, 8928, 1428),
+    (8928, 8928, 8192),
+]
 
 
 @pytest.mark.parametrize(("ours", "theirs", "expected"), LONGEST)

@@ -58,6 +58,14 @@ def test_a_longest_packet_that_needs_padding_or_is_below_every_mtu_is_none(
     assert cm_private.parse_untrusted(bytes(raw)).packet_bytes == 0
 
 
+def test_the_agreed_packet_cuts_a_full_message_into_as_few() -> None:
+    for longest_bytes in range(256, 65536, 4):
+        agreed_bytes = cm_private.agreed_packet_bytes(longest_bytes)
+        assert agreed_bytes <= longest_bytes
+        assert agreed_bytes % 4 == 0
+        assert -(-65536 // agreed_bytes) == -(-65536 // longest_bytes)
+
+
 def test_linux_and_the_rfc_see_nothing_of_super_frames() -> None:
     """C4: the first eight bytes, and the reserved byte in them, are the same as without the extension."""
     assert OURS[:8] == LINUX
