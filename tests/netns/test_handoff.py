@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(90)]
 
 GUEST, GUEST6 = "10.0.0.11", "fd77::11"
 GUEST2, GUEST26 = "10.0.0.12", "fd77::12"
-BRIDGE = "10.0.0.10"
+BRIDGE, BRIDGE_MAC = "10.0.0.10", "52:54:00:00:00:10"  # without one it changes with the ports
 FAR, FAR6 = "10.0.0.2", "fd77::2"
 BEYOND = "192.0.2.9"  # of the far host, behind its interface
 MAC, MAC2 = Mac.parse("52:54:00:00:00:01"), Mac.parse("52:54:00:00:00:02")
@@ -102,7 +102,8 @@ def world(config: EthernetConfig | None = None) -> Iterator[World]:
             places.append(place)
         bridge, guest, guest2, far = places
         link = stack.enter_context(SlowLink())
-        sh(bridge, "ip link add br0 type bridge", f"ip link set br0 mtu {MTU} up")
+        sh(bridge, f"ip link add br0 address {BRIDGE_MAC} mtu {MTU} type bridge")
+        sh(bridge, "ip link set br0 up")
         tap = link.tap(bridge, config)
         sh(
             bridge,

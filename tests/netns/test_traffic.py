@@ -76,9 +76,13 @@ def test_tcp_carries_data_for_a_second(lab: Lab, target: str, direction: list[st
     assert received["bytes"] > 1_000_000
 
 
-def test_udp_that_waits_for_its_receiver_loses_nothing(lab: Lab) -> None:
-    """Each burst fits into the TUN's queue and the receiver's socket, however slow the machine is."""
+def test_udp_that_waits_for_its_receiver_loses_nothing(lab: Lab, sh: Sh) -> None:
+    """Each burst fits into the TUN's queue and the receiver's socket, however slow the machine is.
+
+    The ping resolves the neighbour: fewer packets than a burst wait for that.
+    """
     first, second = lab.hosts
+    sh(first, f"ping -c1 -W5 {second.ipv4.ip}")
     with (
         second.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
         first.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
