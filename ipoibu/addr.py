@@ -207,12 +207,12 @@ class Mac:
 
     @property
     def is_group(self) -> bool:
-        """Whether the address names several hosts: multicast, or broadcast."""
+        """Return whether the address names several hosts: multicast, or broadcast."""
         return bool(self.raw[0] & 1)
 
     @property
     def is_host(self) -> bool:
-        """Whether one interface can have the address."""
+        """Return whether one interface can have the address."""
         return not self.is_group and any(self.raw)
 
     def __str__(self) -> str:

@@ -38,7 +38,7 @@ FORWARDING: Final = {4: "net.ipv4.ip_forward", 6: "net.ipv6.conf.all.forwarding"
 
 
 class Kernel(Protocol):
-    """What the kernel says about hosts behind one interface."""
+    """Holds what the kernel says about hosts behind one interface."""
 
     def forwards(self, version: int) -> bool: ...
     def answers_nd(self) -> bool: ...
@@ -48,8 +48,8 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProxyState:
-    """What a daemon says about the proxy of its interface: the rows of `ipoibu neigh show proxy -j`, the
-    counters of its engine, and whether it receives every group of the link."""
+    """Holds what a daemon says about the proxy of its interface: the rows of `ipoibu neigh show proxy -j`,
+    the counters of its engine, and whether it receives every group of the link."""
 
     name: str
     rows: Sequence[Mapping[str, Any]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a restart of the service keeps, in systemd's file descriptor store (sd_pid_notify_with_fds(3)).
+"""Keeps what a restart of the service needs, in systemd's file descriptor store (sd_pid_notify_with_fds(3)).
 
 The store has duplicates of each TUN, so that the interface, its addresses and the sockets of applications
 stay, of the socket of the built-in HCA, in which packets wait meanwhile, and of a file in memory with a
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KeptInterface:
-    """What the next process has to know of an interface: its queue pair, the addresses and routes that
+    """Holds what the next process has to know of an interface: its queue pair, the addresses and routes that
     came from its configuration, the addresses that have been checked for duplicates, neighbours, and
     addresses and routes by DHCP."""
 
@@ -195,7 +195,7 @@ class Keeper:
 
     @property
     def leaves_something(self) -> bool:
-        """Whether the next process takes an interface over, and peers wait for it."""
+        """Return whether the next process takes an interface over, and peers wait for it."""
         return bool(self._now) and bool(self._stored - {_STATE})
 
     def close(self) -> None:

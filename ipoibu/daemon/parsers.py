@@ -36,7 +36,7 @@ class Dynamic(enum.Enum):
 
 
 class Proxied(enum.Enum):
-    """What an interface answers for, besides networks."""
+    """Says what an interface answers for, besides networks."""
 
     ROUTES = "routes"
 

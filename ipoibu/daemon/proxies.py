@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an interface answers for as a proxy: the option `proxy`, and changes while it runs.
+"""Holds what an interface answers for as a proxy: the option `proxy`, and changes while it runs.
 
 The actions of the control socket are `proxy-add`, `proxy-del` and `proxies`, which lists the kernel's own
 proxy entries (`ip neigh add proxy`), too. What came by a command ends with the process.
@@ -47,7 +47,7 @@ class ProxyTable:
 
     @property
     def by_routes(self) -> bool:
-        """Whether the kernel's routes say what to answer for."""
+        """Return whether the kernel's routes say what to answer for."""
         return Proxied.ROUTES in self._all()
 
     def replace(self, given: Iterable[Wish]) -> None:

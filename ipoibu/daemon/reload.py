@@ -37,7 +37,7 @@ class NeedsRestart(IpoibuError):
 
 @dataclass(slots=True)
 class Outcome:
-    """What has become of each key: of a child, the key is child.P_KEY.KEY."""
+    """Says what has become of each key: of a child, the key is child.P_KEY.KEY."""
 
     changed: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)

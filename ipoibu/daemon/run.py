@@ -177,7 +177,7 @@ class Daemon:
 
     @property
     def _reloads(self) -> bool:
-        """Whether SIGHUP reloads a file. Without a file it ends a service, as it ends a command."""
+        """Return whether SIGHUP reloads a file. Without a file it ends a service, as it ends a command."""
         return is_service() and self._config.file is not None
 
     def _reload_at_hangup(self, reloader: Reloader) -> None:

@@ -224,7 +224,7 @@ class RunningInterface:
             self._link_changed(False, None)
 
     def _kept(self) -> Kept:
-        """What the earlier process has left to the endpoint."""
+        """Return what the earlier process has left to the endpoint."""
         before = self._before
         if before is None:
             return Kept()
@@ -342,7 +342,7 @@ class RunningInterface:
 
     @property
     def is_here(self) -> bool:
-        """Whether the interface is in the namespace of the process, to which it may come back."""
+        """Return whether the interface is in the namespace of the process, to which it may come back."""
         return self._namespace.is_here
 
     # What changes while it runs

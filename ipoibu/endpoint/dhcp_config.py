@@ -22,7 +22,7 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")  # RFC 112
 
 @dataclass(frozen=True, slots=True)
 class DhcpConfig:
-    """How an endpoint gets an address by DHCP or DHCPv6; `UsageError` for values that cannot be."""
+    """Says how an endpoint gets an address by DHCP or DHCPv6; `UsageError` for values that cannot be."""
 
     # Who the client says that it is (D1): "duid", RFC 4361, from P_Key and port GUID; "guid", as
     # NetworkManager has it, 20:GUID; or bytes in hexadecimal with colons. The client of DHCPv6 takes

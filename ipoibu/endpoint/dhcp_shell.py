@@ -59,7 +59,7 @@ class LeaseKeeper:
         directory = config.lease_dir if config is not None else None
         self._file = LeaseFile(directory, name, guid, suffix) if directory is not None else None
         self._writer: ThreadPoolExecutor | None = None
-        self._is_told = False
+        self._is_reported = False
 
     def recall(self, take: Callable[[bytes, float], None]) -> None:
         """Call `take` with the message in the file and when it was asked for, in seconds of the loop's
@@ -105,9 +105,9 @@ class LeaseKeeper:
             self._tell(error)
 
     def _tell(self, error: OSError) -> None:
-        if self._is_told:
+        if self._is_reported:
             return
-        self._is_told = True
+        self._is_reported = True
         _log.warning(
             "%s: the lease is not kept over restarts: %s: %s",
             self._name,

@@ -106,7 +106,7 @@ class Interface:
             on_lease6=self._dhcp.changed6,
         )
         self.receives_all = self.config.allmulticast
-        """Whether a multicast router or a proxy needs all groups of the link."""
+        """Return whether a multicast router or a proxy needs all groups of the link."""
         self._is_host_receiving_all = False
         self._is_proxy_receiving_all = False
         self._callbacks = callbacks

@@ -157,7 +157,7 @@ def handed_off(
 def guests(
     known: Iterable[GuestInfo], hosts: Iterable[NeighbourInfo], refused: Iterable[RefusalInfo]
 ) -> list[dict[str, Any]]:
-    """What `handed_off` returned, as plain values; any thread may call it."""
+    """Return guests, hosts of the link and refusals as plain values; any thread may call it."""
     return (
         [
             {

@@ -41,7 +41,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class KeptPort:
-    """What an earlier process has left of a port, for `open_port`.
+    """Holds what an earlier process has left of a port, for `open_port`.
 
     `socket_fd` is that of `Port.socket_fd`, and stays the caller's; `qpns` has the queue pair number of
     each partition's interface. The port calls `forget` if the socket is that of another device: the caller

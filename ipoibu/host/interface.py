@@ -53,7 +53,7 @@ class InterfaceSpec:
 
     @property
     def ipv6(self) -> bool:
-        """Whether the link carries IPv6, which needs an MTU of at least 1280 bytes: RFC 8200 §5 (T3).
+        """Return whether the link carries IPv6, which needs an MTU of at least 1280 bytes: RFC 8200 §5 (T3).
 
         Groups and first packets go by datagram in connected mode, too.
         """

@@ -120,7 +120,7 @@ class Link:
 
     @property
     def carries_ipv6(self) -> bool:
-        """Whether the kernel holds IPv6 addresses for it: it is up, with an MTU that IPv6 needs."""
+        """Return whether the kernel holds IPv6 addresses for it: it is up, with an MTU that IPv6 needs."""
         return self.up and self.mtu_bytes >= IPV6_MIN_MTU
 
 

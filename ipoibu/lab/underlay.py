@@ -20,7 +20,7 @@ LINK: Final = "link"
 
 @dataclass(frozen=True, slots=True)
 class Underlay:
-    """What the routed networks carry, and the kind of address that becomes the GID."""
+    """Says what the routed networks carry, and the kind of address that becomes the GID."""
 
     gid: int  # IP version
     versions: tuple[int, ...]  # of the addresses in the networks

@@ -44,7 +44,7 @@ class Dad(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DhcpIdentity:
-    """Who the DHCP client says that it is: the value of option 61 (D1), and a name or none."""
+    """Says who the DHCP client is: the value of option 61 (D1), and a name or none."""
 
     client_id: bytes
     host_name: str = ""
@@ -52,7 +52,7 @@ class DhcpIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Dhcp6Identity:
-    """Who the DHCPv6 client says that it is: DUID and IAID (4 bytes), and a name or none."""
+    """Says who the DHCPv6 client is: DUID and IAID (4 bytes), and a name or none."""
 
     duid: bytes
     iaid: bytes

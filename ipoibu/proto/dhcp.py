@@ -84,7 +84,7 @@ class DhcpClient:
         self._held: IPv4Interface | None = None  # what `Addresses` has of us
         self._offer: Grant | None = None  # the reply that is fed now
         self._hint: IPv4Address | None = None  # the address that we had: RFC 2131 §3.5
-        self._is_told = False  # whether our caller knows of a lease
+        self._is_reported = False  # whether our caller knows of a lease
         self._is_watching = False
         self._xid = 0
         self._began_s = self._asked_s = 0.0
@@ -95,7 +95,7 @@ class DhcpClient:
     def recall(self, grant: Grant) -> None:
         """Ask for this lease first, which a former client of this interface had; before the link is up."""
         self._grant = grant
-        self._is_told = True
+        self._is_reported = True
 
     def link_up(self, now: float) -> None:
         """The link carries traffic: ask for a lease, or for the one that we know."""
@@ -144,7 +144,7 @@ class DhcpClient:
 
     @property
     def is_watching(self) -> bool:
-        """Whether replies have to come to `receive_untrusted`."""
+        """Return whether replies have to come to `receive_untrusted`."""
         return self._is_watching
 
     def info(self, now: float) -> LeaseInfo:
@@ -256,7 +256,7 @@ class DhcpClient:
     def _bind(self, now: float) -> None:
         assert self._grant is not None
         self._hold(now)
-        self._is_told = True
+        self._is_reported = True
         self._hint = self._lease.address.ip
         self._context.emit(LeaseChanged(self._lease, self._grant.since_s, self._grant.message))
 
@@ -265,8 +265,8 @@ class DhcpClient:
             self._addresses.remove(self._held)
             self._held = None
         self._grant = None
-        if self._is_told:
-            self._is_told = False
+        if self._is_reported:
+            self._is_reported = False
             self._context.emit(LeaseChanged(None))
 
     @property

@@ -99,7 +99,7 @@ class Dhcp6Client:
         self._longest_s = DHCP6_SOL_MAX_RT_S
         self._is_link_up = False
         self._is_ending = False
-        self._is_told = False  # whether our caller knows of a lease
+        self._is_reported = False  # whether our caller knows of a lease
         self._is_watching = False
         self._xid: int | None = None
         self._began_s = self._asked_s = self._wait_s = 0.0
@@ -111,7 +111,7 @@ class Dhcp6Client:
         """Ask for this lease first, which a former client of this interface had; before the link is up."""
         self._grant = grant
         self._wanted = grant.lease.address.ip
-        self._is_told = True
+        self._is_reported = True
 
     def link_up(self, now: float) -> None:
         """The link carries traffic: ask once a link-local address is usable."""
@@ -172,7 +172,7 @@ class Dhcp6Client:
 
     @property
     def is_watching(self) -> bool:
-        """Whether replies have to come to `receive_untrusted`."""
+        """Return whether replies have to come to `receive_untrusted`."""
         return self._is_watching
 
     def info(self, now: float) -> Lease6Info:
@@ -347,7 +347,7 @@ class Dhcp6Client:
     def _bind(self, now: float) -> None:
         assert self._grant is not None
         self._hold(now)
-        self._is_told = True
+        self._is_reported = True
         self._silence.clear()
         self._wanted, self._server = self._lease.address.ip, self._lease.server
         self._context.emit(Lease6Changed(self._lease, self._grant.since_s, self._grant.message))
@@ -357,8 +357,8 @@ class Dhcp6Client:
         if self._held is not None:
             self._leave_address(now, self._held)
             self._held = None
-        if self._is_told:
-            self._is_told = False
+        if self._is_reported:
+            self._is_reported = False
             self._context.emit(Lease6Changed(None))
 
     @property

@@ -56,7 +56,7 @@ class DhcpClients:
 
     @property
     def is_watching(self) -> bool:
-        """Whether replies have to pass through `received`."""
+        """Return whether replies have to pass through `received`."""
         return self._is_watching
 
     def client_id(self) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the clients for DHCP and DHCPv6 know of a lease: when it was asked for, and what time is left."""
+"""A lease as the clients for DHCP and DHCPv6 know it: when they asked for it, and what time is left."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ ALL_IPV6: Final = IPv6Address("ff00::")  # as an own address: the pump passes al
 
 @dataclass(frozen=True, slots=True)
 class ProxyRules:
-    """What we answer for as a proxy.
+    """Says what we answer for as a proxy.
 
     `networks` are those that an administrator names; `by_routes` adds every address that the kernel routes
     to another interface by a route other than the default route. `behind` are the single addresses of
@@ -57,7 +57,7 @@ class ProxyRules:
 
     @property
     def needs_all_groups(self) -> bool:
-        """Whether an IPv6 network has more solicited-node groups than we join."""
+        """Return whether an IPv6 network has more solicited-node groups than we join."""
         return self.by_routes or any(
             network.version == 6 and network.num_addresses > PROXY_ENUMERATED_MAX
             for network in self.networks

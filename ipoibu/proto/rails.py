@@ -21,7 +21,7 @@ from ipoibu.limits import RAIL_POOR_S, RAIL_SUSPECT_MAX_S, RAIL_SUSPECT_MIN_S
 
 @dataclass(slots=True)
 class RailState:
-    """What is known of one rail; times are of the monotonic clock.
+    """Describes one rail; times are of the monotonic clock.
 
     `is_up` says whether its port carries traffic, `since_s` since when. Until `suspect_until_s` the rail
     is avoided, because nobody answered over it, and `suspect_s` is how long the next time. Since `poor_s`
@@ -42,7 +42,7 @@ class RailState:
         return True
 
     def is_good(self, now: float) -> bool:
-        """Whether the rail is up and no suspect."""
+        """Return whether the rail is up and no suspect."""
         return self.is_up and now >= self.suspect_until_s
 
     def compare(self, now: float, *, is_poor: bool) -> None:
@@ -50,7 +50,7 @@ class RailState:
         self.poor_s = min(self.poor_s, now) if is_poor else math.inf
 
     def is_best(self, now: float) -> bool:
-        """Whether the rail is good, and no other has reached more hosts for a while."""
+        """Return whether the rail is good, and no other has reached more hosts for a while."""
         return self.is_good(now) and now - self.poor_s < RAIL_POOR_S
 
     def heard(self) -> None:

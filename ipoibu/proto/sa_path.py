@@ -155,7 +155,7 @@ class _Entry:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no further packet may wait for the path, so that the pump drops the next packets."""
+        """Return whether no further packet may wait for the path, so that the pump drops the next packets."""
         return self.state is State.BACKOFF or len(self.waiting) >= SA_PATH_PENDING_PACKETS
 
 

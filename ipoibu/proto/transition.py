@@ -26,7 +26,7 @@ class Topic(enum.Enum):
 
 
 class GuestChange(enum.StrEnum):
-    """What has become of an address behind a TAP."""
+    """Says what has become of an address behind a TAP."""
 
     LEARNED = "learned"  # a guest has it
     MOVED = "moved"  # another guest has it

@@ -136,7 +136,7 @@ class Message:
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether the client asks for replies by broadcast (D2)."""
+        """Return whether the client asks for replies by broadcast (D2)."""
         return bool(self.flags & BROADCAST_FLAG)
 
     def with_option(self, code: int, value: bytes) -> Self:

@@ -55,7 +55,7 @@ class Seal:
 
     @property
     def has_received(self) -> bool:
-        """Whether the peer has shown that it knows the key."""
+        """Return whether the peer has shown that it knows the key."""
         return self._received > 0
 
     def tag(self, frame: bytes) -> bytes:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Flush(enum.IntEnum):
-    """How much of an interface a change invalidates (the kernel's `IPOIB_FLUSH_LIGHT` and its like)."""
+    """Says how much of an interface a change invalidates (the kernel's `IPOIB_FLUSH_LIGHT` and its like)."""
 
     LIGHT = 0  # the SA may have forgotten us: the interface asks for its paths and groups again
     NORMAL = 1  # the port has another address: the interface goes down and up

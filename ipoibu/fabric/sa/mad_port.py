@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What sends and receives the management datagrams of a port: the kernel (`umad.py`), or a program."""
+"""How a port sends and receives management datagrams: by the kernel (`umad.py`), or by a program."""
 
 from __future__ import annotations
 

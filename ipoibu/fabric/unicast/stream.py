@@ -92,7 +92,7 @@ class Stream:
 
     @property
     def awaits_room(self) -> bool:
-        """Whether the owner has to call `writable` when the stream becomes writable."""
+        """Return whether the owner has to call `writable` when the stream becomes writable."""
         return not self._is_connected or bool(self._unsent)
 
     def writable(self) -> bool:

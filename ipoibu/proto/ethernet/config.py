@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an administrator says about the guests behind an interface."""
+"""The options of an administrator about the guests behind an interface."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ class Guests:
             yield GuestInfo(ip, it.mac, it.state, now - it.heard, hwaddr)
 
     def refused(self, now: float) -> Iterator[RefusalInfo]:
-        """Who used an address that it may not."""
+        """Return who used an address that it may not."""
         return self._refusals.snapshot(now)
 
     def published(self) -> list[SetGuest]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Who used an address that belongs to another guest: for `ipoibu guests`, `monitor` and `doctor`."""
+"""Remembers who used an address that belongs to another guest, for `ipoibu guests`, `monitor`
+and `doctor`."""
 
 from __future__ import annotations
 
