@@ -291,7 +291,6 @@ def _joins(config: EndpointConfig, port: SharedPort, rails: Rails) -> bool:
         len(rails.ports) <= RAILS_JOINED_MAX
         and (config.mode, config.queues, config.mesh) == ("datagram", 1, None)
         and config.ethernet is None
-        and port.sa is None
         and port.capabilities.rails
         and port.capabilities.multicast
     )

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -42,6 +42,7 @@ from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.transition import Topic, Transition
 
 if TYPE_CHECKING:
+    from ipoibu.endpoint.backup_members import BackupMembers
     from ipoibu.endpoint.rails import Rails
     from ipoibu.endpoint.subnet import Subnet
 
@@ -119,6 +120,7 @@ class Interface:
             self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
             self.tap = Tap(loop, path.pump)
             self.subnet: Subnet | None = None
+            self._backups: BackupMembers | None = None
             self._heavy_flush: HeavyFlush | None = HeavyFlush(self)
             if self.port.sa is not None:
                 from ipoibu.endpoint.subnet import Subnet  # few links need it
@@ -149,6 +151,7 @@ class Interface:
         """Begin, with what an earlier process has left."""
         if kept is not None:  # before packets, of which many may wait for one neighbour
             self._take_over(kept)
+        self._open_backups()
         self._run_path()
         self._poll_later()
         self.perform(self.engine.start(self.loop.time()))
@@ -217,6 +220,7 @@ class Interface:
             self._heavy_flush.close()
         if self.subnet is not None:
             self.subnet.close()
+        self._close_backups()
         self._stop_reading()
         if self._port_timer is not None:
             self._port_timer.cancel()
@@ -372,15 +376,15 @@ class Interface:
         now, joined = self.loop.time(), self.path.joined
         if joined is not None and not (self.shell.is_severed or self.config.rail_monitor):
             rails.compare(now, joined.reach())
-        is_up = rails.look(now, self.loop)
-        before, after = self.port, rails.port
+        before, before_rail = self.port, rails.active
+        is_up, after = rails.look(now, self.loop), rails.port
         is_severed = self.shell.is_severed
         if after is not before:
             self.counts["rail_changes"] += 1
             why = f"{after.info.device} carries the traffic now, not {before.info.device}"
-            if not is_severed and self.path.can_move(rails):
+            if not is_severed and self._can_move(rails):
                 _log.warning("%s: %s", self.place, why)
-                self._move(rails)
+                self._move(rails, before_rail)
             else:
                 self.engine.keep_ours()
                 self._heavy_flush.demand(why)
@@ -393,14 +397,29 @@ class Interface:
         rails.part_gone()
         return is_up
 
-    def _move(self, rails: Rails) -> None:
-        """Carry the traffic over another rail, which has a queue pair and is in all groups."""
+    def _can_move(self, rails: Rails) -> bool:
+        """Return whether the active rail has a queue pair and is a member of the link."""
+        is_member = self._backups is None or self._backups.is_ready(rails.active)
+        return self.path.can_move(rails) and is_member
+
+    def _move(self, rails: Rails, before_rail: int) -> None:
+        """Carry the traffic over another rail, which `_can_move` allows."""
         now = self.loop.time()
         self.path = self.path.follow(rails, now)
         self.port, self._gid = self.path.port, self.path.port.info.gid
         self._carrier.follow(self.port)
         self.shell.moved(self.path)
+        before, backups = self.subnet, self._backups
+        if before is None or backups is None:
+            self.perform(self.engine.moved(now, self.path.hwaddr))
+            return
+        requests = before.hand_over()
+        backups.move(before_rail, rails.active)
+        subnet = self._open_subnet(self.port, before.received)
         self.perform(self.engine.moved(now, self.path.hwaddr))
+        self.perform(self.engine.sa_changed(now))
+        for request in requests:
+            subnet.request(request)
 
     def _follow_backups(self, rails: Rails) -> None:
         """Have the data path use the rails that are up. One whose device has come or gone makes another
@@ -426,15 +445,39 @@ class Interface:
         self._carrier.follow(port)
         if before is None:
             return
-        from ipoibu.endpoint.subnet import Subnet
-
         assert self._heavy_flush is not None, "it runs"
-        assert port.sa is not None, "the rails are of one kind"
         self._heavy_flush.restart()  # it may be joining the link over the other port
         before.stop_listening()
         before.close()
         before.leave_link()
-        self.subnet = self.shell.subnet = Subnet(self, port.sa)
+        self._open_subnet(port)
+
+    def _open_subnet(self, port: SharedPort, received: Collection[Gid] = ()) -> Subnet:
+        """Ask the SA of another rail from now on; its port is a member of these groups already."""
+        from ipoibu.endpoint.subnet import Subnet
+
+        assert port.sa is not None, "the rails are of one kind"
+        self.subnet = self.shell.subnet = Subnet(self, port.sa, received)
+        return self.subnet
+
+    def _open_backups(self) -> None:
+        """Have the rails that wait join what the active one joins, where an SA admits them."""
+        rails, joined = self.rails, self.path.joined
+        if self.subnet is not None and rails is not None and joined is not None:
+            from ipoibu.endpoint.backup_members import BackupMembers
+
+            ports = [it if joined.has(rail) else None for rail, it in enumerate(joined.ports)]
+            self._backups = BackupMembers(self.loop, self.params, ports, rails.active)
+
+    def _close_backups(self) -> None:
+        if self._backups is not None:
+            self._backups.close()
+            self._backups = None
+
+    def receiving(self, groups: Collection[Gid]) -> None:
+        """The active rail is a member of these groups, and of no others."""
+        if self._backups is not None:
+            self._backups.follow(groups)
 
     def avoid_rail(self, why: str) -> None:
         """Avoid the active rail for a while, where another is up: it does not lead to the link."""
@@ -546,6 +589,7 @@ class Interface:
         if self.subnet is not None:
             self.subnet.close_all_groups()
         self._port_event("down")
+        self._close_backups()
         self._stop_reading()
         self._stop_path()
         self.rc = None
@@ -591,6 +635,7 @@ class Interface:
         self._gid = self.port.info.gid
         if self.subnet is not None:
             self.subnet.renewed()
+            self._open_backups()
         self.shell.resume(path, rc)
         self._watch_port()
         if self._port_active:

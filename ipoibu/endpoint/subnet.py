@@ -23,8 +23,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ipoibu.addr import Gid
@@ -85,21 +86,29 @@ class SubnetInterface(Protocol):
 
     def joined(self) -> None: ...
 
+    def receiving(self, groups: Collection[Gid]) -> None:
+        """The port is a member of these groups now, and of no others."""
+        ...
+
 
 class Subnet:
     """One interface's requests to the SA, and the SA's reports to it."""
 
-    def __init__(self, interface: SubnetInterface, sa: SaClient) -> None:
+    def __init__(
+        self, interface: SubnetInterface, sa: SaClient, received: Collection[Gid] = ()
+    ) -> None:
+        """The port of `sa` is a member of the groups of `received` already."""
         self.sa = sa
         self._interface = interface
         self._loop = interface.loop
         self._engine = interface.engine
-        self._received: set[Gid] = set()  # the groups that the engine wants to receive
+        self._received = set(received)  # the groups that the engine wants to receive
         self._senders: dict[Gid, Gid] = {}  # by group: the group that its packets go to (M1)
         self._sent_to: Counter[Gid] = Counter()  # by group: how many groups send by it
         self.note_pkey(interface.params)
         self.renewed()
         self._tasks: dict[tuple[str, Gid], asyncio.Task[None]] = {}
+        self._requests: dict[tuple[str, Gid], Request] = {}  # of these tasks
         sa.listen(self._notified)
 
     def note_pkey(self, params: PartitionParams) -> None:
@@ -119,6 +128,11 @@ class Subnet:
     def _broadcast(self) -> Gid:
         return mgid.broadcast(self._params.pkey, self._params.scope)
 
+    @property
+    def received(self) -> Collection[Gid]:
+        """The groups that we receive, as full members."""
+        return frozenset(self._received)
+
     def stop_listening(self) -> None:
         """Get no more flushes and notices."""
         self.sa.unlisten(self._notified)
@@ -129,16 +143,26 @@ class Subnet:
         for task in self._tasks.values():
             task.cancel()
 
+    def hand_over(self) -> list[Request]:
+        """End, but stay in the groups that we receive, because the port of another rail carries the traffic
+        now; return the requests under way."""
+        requests = list(self._requests.values())
+        self.stop_listening()
+        self.close()
+        for group in self._sent_to:
+            self._later(partial(self.sa.leave_to_send, group))
+        return requests
+
     # ---- effects
 
     def request(self, effect: Request) -> None:
         match effect:
             case Attach(group):
-                self._begin("join", group, self._join(group))
+                self._begin("join", effect, self._join(group))
             case JoinToSend(group, detour):
-                self._begin("send", group, self._join_to_send(group, detour))
+                self._begin("send", effect, self._join_to_send(group, detour))
             case FindPath(gid):
-                self._begin("path", gid, self._find_path(gid))
+                self._begin("path", effect, self._find_path(gid))
             case Detach(group):
                 self._end("join", group)
                 self._stop_receiving(group)
@@ -155,6 +179,7 @@ class Subnet:
                 return
             self._interface.fabric.attach(group, record.mlid or 0)
             self._received.add(group)
+            self._interface.receiving(self._received)
         except LinkError as error:
             self._refused(group, error)
         else:
@@ -242,6 +267,7 @@ class Subnet:
 
     def _stop_receiving(self, group: Gid) -> None:
         self._received.discard(group)
+        self._interface.receiving(self._received)
         if self._all is None or group not in self._all.held:
             self._interface.fabric.detach(group)
 
@@ -338,20 +364,25 @@ class Subnet:
     def _now(self) -> float:
         return self._loop.time()
 
-    def _begin(self, kind: str, gid: Gid, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(
+        self, kind: str, request: Attach | JoinToSend | FindPath, work: Coroutine[Any, Any, None]
+    ) -> None:
+        gid = request.gid if isinstance(request, FindPath) else request.mgid
         self._end(kind, gid)
         key = kind, gid
+        self._requests[key] = request
         task = self._tasks[key] = self._loop.create_task(work)
         task.add_done_callback(lambda done: self._ended(key, done))
 
     def _end(self, kind: str, gid: Gid) -> None:
         task = self._tasks.pop((kind, gid), None)
+        self._requests.pop((kind, gid), None)
         if task is not None:
             task.cancel()
 
     def _ended(self, key: tuple[str, Gid], task: asyncio.Task[None]) -> None:
         if self._tasks.get(key) is task:
-            del self._tasks[key]
+            del self._tasks[key], self._requests[key]
         if not task.cancelled() and (error := task.exception()) is not None:
             if not isinstance(error, IpoibuError):  # a defect of ours: one request is lost
                 _log.error("request %s %s to the SA failed", *key, exc_info=error)

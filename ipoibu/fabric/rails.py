@@ -36,7 +36,7 @@ class RailsFabric(Fabric):
         self.ports: Final = tuple(ports)
         self._link = link
         self._fabrics = tuple(fabrics)
-        self._missing: set[tuple[int, Gid]] = set()  # rails and groups that they are not in yet
+        self._missing: dict[tuple[int, Gid], int] = {}  # groups that rails are not in yet: MLIDs
         self._active = 0
         self._followed: object = None
 
@@ -93,8 +93,8 @@ class RailsFabric(Fabric):
         self._followed = (active, up, gids)
         self._active = active
         self._link.set(up, active)
-        for rail, mgid in list(self._missing):
-            self._attach(rail, mgid)
+        for (rail, mgid), mlid in list(self._missing.items()):
+            self._attach(rail, mgid, mlid)
 
     def usable(self) -> dict[HwAddr, int]:
         """Return the hosts with several rails, with a bit for each of ours by which flows go there."""
@@ -123,25 +123,25 @@ class RailsFabric(Fabric):
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
         """Have every rail join the group; `LinkError` if the active one cannot, the others try again when
         something changes."""
-        self._present(self._active).attach(mgid)
+        self._present(self._active).attach(mgid, mlid)
         for rail in range(len(self._fabrics)):
             if rail != self._active:
-                self._attach(rail, mgid)
+                self._attach(rail, mgid, mlid)
 
-    def _attach(self, rail: int, mgid: Gid) -> None:
+    def _attach(self, rail: int, mgid: Gid, mlid: int) -> None:
         fabric = self._fabrics[rail]
         if fabric is None:
             return
         try:
-            fabric.attach(mgid)
-            self._missing.discard((rail, mgid))
+            fabric.attach(mgid, mlid)
+            self._missing.pop((rail, mgid), None)
         except LinkError as error:
             _log.info("rail %d: %s", rail, error)
-            self._missing.add((rail, mgid))
+            self._missing[rail, mgid] = mlid
 
     def detach(self, mgid: Gid) -> None:
         for rail, fabric in enumerate(self._fabrics):
-            self._missing.discard((rail, mgid))
+            self._missing.pop((rail, mgid), None)
             if fabric is not None:
                 fabric.detach(mgid)
 

@@ -22,6 +22,7 @@ from tests.doubles.administered import (
     Subnet,
     passes,
     passes_again,
+    receives,
     states,
     until,
 )
@@ -89,17 +90,77 @@ def _states(endpoint: Endpoint) -> list[str]:
     return [rail["state"] for rail in endpoint.show()["rails"]]
 
 
-def test_the_rail_that_takes_over_joins_and_the_other_one_leaves(two: Two) -> None:
+def test_the_rail_that_takes_over_is_a_member_already(two: Two) -> None:
+    """No queue pair is made, neighbours stay, and the packet after the change needs no join."""
+    endpoint = two.open()
+    _other_host(two)
+    endpoint.join("239.1.2.3")
+    assert passes(two.subnet, 1, 2, b"before")
+    until(lambda: two.members() == {2, 3})
+    until(lambda: len(two.port("memory1").sa.held) == len(two.port("memory0").sa.held) == 4)
+    joined = set(two.port("memory1").sa.held)
+    two.port("memory0").up = False
+    until(lambda: _states(endpoint) == ["down", "active"])
+    assert endpoint.stats().get("engine.renewals", 0) == 0
+    assert passes(two.subnet, 1, 2, b"from the second port")
+    assert passes_again(two.subnet, 2, 1, b"and to it")
+    assert set(two.port("memory1").sa.held) == joined
+    assert two.members() == {2, 3}
+    endpoint.leave("239.1.2.3")
+    for device in ("memory0", "memory1"):
+        until(lambda device=device: len(two.port(device).sa.held) == 3)  # type: ignore[misc]
+    endpoint.close()
+    assert two.members() == set()
+
+
+def test_requests_under_way_go_to_the_sa_by_the_rail_that_takes_over(two: Two) -> None:
+    endpoint = two.open()
+    _other_host(two)
+    assert passes(two.subnet, 1, 2, b"before")
+    until(lambda: two.members() == {2, 3})
+    two.subnet.sa.is_deaf = True
+    group = ipaddress.ip_address("239.1.2.3")
+    mapped = mgid.of_group(group, PKey(0xFFFF), 2)
+    endpoint.join(group)
+    two.port("memory0").up = False
+    until(lambda: _states(endpoint) == ["down", "active"])
+    two.subnet.sa.is_deaf = False
+    until(lambda: bool(states(two.subnet.sa, mapped, 3) & JoinState.FULL_MEMBER))
+    until(lambda: receives(endpoint, mapped))
+    assert endpoint.stats().get("engine.renewals", 0) == 0
+
+
+def test_a_rail_that_is_no_member_joins_when_it_takes_over(two: Two) -> None:
+    two.pkeys["memory1"] = (0x8003,)
     endpoint = two.open()
     _other_host(two)
     assert passes(two.subnet, 1, 2, b"before")
     assert two.members() == {2}
+    two.give("memory1", 0xFFFF)
     two.port("memory0").up = False
     until(lambda: _states(endpoint) == ["down", "active"])
-    until(lambda: two.members() == {3})
-    assert passes_again(two.subnet, 2, 1, b"to the second port")
-    assert passes_again(two.subnet, 1, 2, b"and from it")
-    until(lambda: two.port("memory0").sa.held == ())
+    until(lambda: two.members() == {2, 3})
+    assert endpoint.stats()["engine.renewals"] == 1
+    assert passes_again(two.subnet, 1, 2, b"from the second port")
+
+
+def test_a_backup_joins_again_when_the_sa_has_forgotten_it(two: Two) -> None:
+    two.open()
+    until(lambda: two.members() == {2, 3})
+    two.subnet.sa.forget()
+    two.subnet.sa.make_broadcast(PKey(0xFFFF))
+    until(lambda: two.members() == {2, 3})
+
+
+def test_a_group_that_is_gone_ends_no_rail_for_good(two: Two) -> None:
+    """The SA refuses both ports, which take turns, until the link's group is back."""
+    endpoint = two.open()
+    until(lambda: two.members() == {2, 3})
+    two.subnet.sa.forget()
+    until(lambda: endpoint.show()["state"] == "down")
+    two.subnet.sa.make_broadcast(PKey(0xFFFF))
+    until(lambda: bool(endpoint.show()["state"] == "up"))
+    until(lambda: two.members() == {2, 3})
 
 
 def test_a_change_ends_a_join_over_the_former_rail(two: Two) -> None:
@@ -113,7 +174,7 @@ def test_a_change_ends_a_join_over_the_former_rail(two: Two) -> None:
     until(lambda: _states(endpoint) == ["down", "active"])
     two.subnet.sa.is_deaf = False
     until(lambda: bool(endpoint.show()["state"] == "up"))
-    until(lambda: two.members() == {3})
+    until(lambda: two.members() == {2, 3})
     assert passes_again(two.subnet, 1, 2, b"by the second port")
     assert endpoint.stats()["engine.rail_changes"] == 1
     assert two.subnet.failures == []
@@ -169,7 +230,7 @@ def test_a_device_that_goes_and_comes_back_joins_again(two: Two) -> None:
     until(lambda: _states(endpoint) == ["backup", "active"])
     two.port("memory1").up = False
     until(lambda: _states(endpoint) == ["active", "down"])
-    until(lambda: two.members() == {2})
+    until(lambda: two.members() == {2, 3})
     assert two.port("memory0") is not first
 
 
