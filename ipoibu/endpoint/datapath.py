@@ -286,7 +286,9 @@ def _joins(config: EndpointConfig, port: SharedPort, rails: Rails) -> bool:
     if is_spreading and port.sa is not None:
         raise UsageError(f"{place} is for links without a subnet administrator: leave it out")
     if is_spreading and not port.capabilities.rails:
-        raise UsageError(f"{place} is for soft: devices: leave it out")
+        raise UsageError(
+            f"{place} needs queue pairs for datagrams, which iWARP lacks: leave it out"
+        )
     return (
         len(rails.ports) <= RAILS_JOINED_MAX
         and (config.mode, config.queues, config.mesh) == ("datagram", 1, None)

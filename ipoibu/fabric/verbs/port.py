@@ -74,7 +74,7 @@ class VerbsPort(Port):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(rc=True, tx_queues=True)
+        return Capabilities(rc=True, tx_queues=True, rails=True)
 
     @property
     def place(self) -> str:

@@ -285,7 +285,7 @@ def test_a_device_that_cannot_wait_is_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Wire, "capabilities", Capabilities())
-    with pytest.raises(UsageError, match="rail_mode balance-xor is for soft: devices"):
+    with pytest.raises(UsageError, match="rail_mode balance-xor needs queue pairs for datagrams"):
         world.host(1)
 
 

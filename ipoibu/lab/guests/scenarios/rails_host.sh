@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # rails_host.sh: guest 1 has two rails to guest 2, and one of its wires is pulled in each round; after
-# verbs_host.sh and judge_host.sh. Guest 2 is the kernel's ib_ipoib with one port. Contenders for guest 1:
-# bond, the kernel's bonding driver over two ib_ipoib, and ipoibu with two devices. Guest 2 writes the
-# output of ping of each round to /run/lab/ping-ROUND.
+# verbs_host.sh and judge_host.sh. Guest 2 has one port. Contenders for guest 1: bond, the kernel's bonding
+# driver over two ib_ipoib, and ipoibu with two devices, both beside the kernel's ib_ipoib in guest 2; roce,
+# ipoibu in both guests on ports that are RoCE (without the kernel argument rdma_rxe.ib). Guest 2 writes
+# the output of ping of each round to /run/lab/ping-ROUND.
 
 readonly RAILS_ADDRESS=10.9.0.1
 
-rails_wire() { # rxe0 on w0 and rxe1 on w1; their other ends, s0 and s1, and vec0 are ports of a bridge
+rails_wire() { # CONTENDER: rxe0 on w0 and rxe1 on w1; their other ends, s0 and s1, and vec0 are ports of a bridge
     local n
     call verbs_guest:seed || return 1
     ip link add br0 mtu 9000 type bridge mcast_snooping 0 || return 1
     ip link set vec0 mtu 9000 addrgenmode none master br0 up || return 1
     ip link set br0 addrgenmode none up || return 1
     for n in 0 1; do
-        ip link add "w$n" mtu 9000 address "02:00:00:00:02:0$n" type veth peer name "s$n" mtu 9000 &&
+        ip link add "w$n" mtu 9000 address "02:00:00:00:1$LAB_INDEX:0$n" type veth peer name "s$n" mtu 9000 &&
             ip link set "s$n" addrgenmode none master br0 up && link_up "w$n" &&
             rdma_up "rxe$n" rxe "w$n" || return 1
     done
-    until_true 5 "the kernel's second interface" test -e /sys/class/net/ib1
+    [[ $1 == roce ]] || until_true 5 "the kernel's second interface" test -e /sys/class/net/ib1
 }
 
 rails_up() { # CONTENDER
@@ -31,6 +32,7 @@ rails_up() { # CONTENDER
         ipoibu)
             ip link set ib0 name kernel0 && ip link set ib1 name kernel1 || return 1
             ib_up rxe0 --device rxe1 --mtu "$IB_MTU" ;;
+        roce) ib_up rxe0 --device rxe1 --mtu "$IB_MTU" ;;
     esac
 }
 
@@ -38,23 +40,23 @@ rails_ready() { # CONTENDER: both rails are usable
     local state
     case $1 in
         bond) state=$(grep -h 'MII Status' /proc/net/bonding/bond0) ;;
-        ipoibu) state=$(ipoibu show ib0 | grep -E 'rail rxe. port 1 (active|backup)') ;;
+        *) state=$(ipoibu show ib0 | grep -E 'rail rxe. port 1 (active|backup)') ;;
     esac
-    [[ $1 == bond && $state != *down* ]] || [[ $1 == ipoibu && $state == *rail*rail* ]]
+    [[ $1 == bond && $state != *down* ]] || [[ $1 != bond && $state == *rail*rail* ]]
 }
 
 rails_active() { # CONTENDER: prints the number of the active rail
     local name
     case $1 in
         bond) read -r name </sys/class/net/bond0/bonding/active_slave ;;
-        ipoibu) name=$(ipoibu show ib0 | sed -n 's,^    rail \(rxe.\) port 1 active .*,\1,p') ;;
+        *) name=$(ipoibu show ib0 | sed -n 's,^    rail \(rxe.\) port 1 active .*,\1,p') ;;
     esac
     printf '%s\n' "${name: -1}"
 }
 
 rails_first() { # CONTENDER ROUNDS
     local round active
-    rails_wire && rails_up "$1" || return 1
+    rails_wire "$1" && rails_up "$1" || return 1
     meet up 60
     for ((round = 0; round < $2; round++)); do
         until_true 20 "both rails" rails_ready "$1"
@@ -66,13 +68,23 @@ rails_first() { # CONTENDER ROUNDS
         [[ $(rails_active "$1") == $((1 - active)) ]] || { echo "rail $active is active still" >&2; return 1; }
         ip link set "s$active" up
     done
-    [[ $1 != ipoibu ]] || ib_down
+    if [[ $1 != bond ]]; then no_other_queue_pair && ib_down || return 1; fi
     meet done 60
+}
+
+no_other_queue_pair() { # each rail had its queue pair all the time
+    local stats
+    stats=$(ipoibu stats -j ib0)
+    [[ $stats == *'"engine.rail_changes"'* && $stats != *'"engine.renewals"'* ]] || {
+        echo "$stats" >&2
+        return 1
+    }
 }
 
 rails_second() { # CONTENDER ROUNDS
     local round
-    call verbs_guest:on_the_wire && kernel_start datagram || return 1
+    call verbs_guest:on_the_wire || return 1
+    if [[ $1 == roce ]]; then ib_up rxe0 --mtu "$IB_MTU"; else kernel_start datagram; fi || return 1
     meet up 60
     for ((round = 0; round < $2; round++)); do
         until_true 20 "the first host" reach "$RAILS_ADDRESS"
@@ -86,4 +98,39 @@ rails_second() { # CONTENDER ROUNDS
 
 rails() { # CONTENDER ROUNDS
     if ((LAB_INDEX == 1)); then rails_first "$@"; else rails_second "$@"; fi
+}
+
+rail_values() { # KEY: prints the value of each rail, one a line
+    ipoibu show -j ib0 | python -c 'import json, sys
+for rail in json.load(sys.stdin)[0]["rails"]: print(rail[sys.argv[1]])' "$1"
+}
+
+has_peers() { # NUMBER: both rails reach so many hosts
+    [[ $(rail_values peers) == "$1"$'\n'"$1" ]]
+}
+
+rails_spread() { # RoCE ports in both guests: flows go by both rails, and by one while the other has no wire
+    local other=10.9.0.$((3 - LAB_INDEX)) port before after
+    rails_wire roce && ib_up rxe0 --device rxe1 --rail-mode balance-xor --mtu "$IB_MTU" || return 1
+    meet up 60
+    until_true 20 "the other host by both rails" has_peers 1
+    until_true 20 "the other host" reach "$other"
+    mapfile -t before < <(rail_values tx_packets)
+    for ((port = 9000; port < 9064; port++)); do echo x >"/dev/udp/$other/$port" || true; done
+    mapfile -t after < <(rail_values tx_packets)
+    ((after[0] - before[0] >= 10 && after[1] - before[1] >= 10)) || {
+        echo "by rail: ${before[*]}, then ${after[*]}" >&2
+        return 1
+    }
+    meet spread 60
+    ((LAB_INDEX == 2)) || ip link set s0 down
+    until_true 20 "the loss of a rail" lost_rail
+    reach "$other"
+    meet lost 60
+    ib_down
+    meet done 60
+}
+
+lost_rail() {
+    [[ $(rail_values peers) == 0$'\n'1 ]]
 }
