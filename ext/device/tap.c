@@ -40,6 +40,21 @@ static bool is_tagged(const uint8_t *frame)
     return ipu_ip_get16(frame - 2) == VLAN;
 }
 
+/* Takes the tag off a frame that has a priority only (VLAN 0, IEEE 802.1Q §6.9): it is in no VLAN.
+ * Its payload moves, which costs a copy. Returns the length. */
+static ssize_t drop_priority_tag(uint8_t *frame, ssize_t len)
+{
+    uint8_t *tag = frame + IPU_VNET_LEN; /* without the type in front of it */
+    if (!is_tagged(frame) || len < (ssize_t)(IPU_VNET_LEN + IPU_VLAN_TAG_LEN) ||
+        (ipu_ip_get16(tag) & IPU_VLAN_NUMBER) != 0)
+        return len;
+    len -= IPU_VLAN_TAG_LEN;
+    memcpy(frame - 2, tag + 2, 2);
+    memmove(tag, tag + IPU_VLAN_TAG_LEN, (size_t)len - IPU_VNET_LEN);
+    ipu_vnet_shift(frame, -(int)IPU_VLAN_TAG_LEN);
+    return len;
+}
+
 static ssize_t tap_read(void *self, void *buf, size_t cap)
 {
     struct ipu_tap *tap = self;
@@ -57,8 +72,10 @@ static ssize_t tap_read(void *self, void *buf, size_t cap)
             break; /* the pump counts it */
         n = -EAGAIN;
     }
-    if (n > 0)
+    if (n > 0) {
+        n = drop_priority_tag(buf, n);
         ipu_vnet_shift(buf, -(int)IPU_ETHERNET_LEN);
+    }
     return n;
 }
 

@@ -7,7 +7,8 @@
 
 /*
  * A TAP as packet device: the pump sees IP packets as on a TUN, with the Ethernet header apart.
- * Reads scatter a frame and writes gather it, so no byte of it moves:
+ * Reads scatter a frame and writes gather it, so no byte of it moves, but behind a priority tag,
+ * which reads take off:
  *
  *      -16    -14              0         16
  *       [pad 2][Ethernet 14    ][vnet 16 ][IP, ARP ...]

@@ -9,8 +9,6 @@
 #include "core/ip_header.h"
 #include "device/vnet.h"
 
-enum { NUMBER = 0x0fff }; /* of the tag's first two bytes; the others say its priority */
-
 void ipu_trunk_init(struct ipu_trunk *trunk)
 {
     for (int i = 0; i < IPU_VLANS; i++)
@@ -19,7 +17,7 @@ void ipu_trunk_init(struct ipu_trunk *trunk)
 
 void ipu_trunk_set(struct ipu_trunk *trunk, uint16_t vlan, int fd)
 {
-    atomic_store_explicit(&trunk->sockets[vlan & NUMBER], fd, memory_order_release);
+    atomic_store_explicit(&trunk->sockets[vlan & IPU_VLAN_NUMBER], fd, memory_order_release);
 }
 
 void ipu_trunk_remove(struct ipu_trunk *trunk, uint16_t vlan)
@@ -32,8 +30,8 @@ int ipu_trunk_pass(struct ipu_trunk *trunk, uint8_t *frame, size_t len)
     uint8_t *tag = frame + IPU_VNET_LEN; /* without the type in front of it */
     if (len < IPU_VNET_LEN + IPU_VLAN_TAG_LEN)
         return 0;
-    int fd =
-        atomic_load_explicit(&trunk->sockets[ipu_ip_get16(tag) & NUMBER], memory_order_acquire);
+    int fd = atomic_load_explicit(&trunk->sockets[ipu_ip_get16(tag) & IPU_VLAN_NUMBER],
+                                  memory_order_acquire);
     if (fd < 0)
         return 0;
     ipu_vnet_shift(frame, -(int)IPU_VLAN_TAG_LEN);

@@ -13,7 +13,8 @@
  * own frames with the tag to the TAP itself (tap.h). Any thread adds and removes VLANs.
  */
 enum {
-    IPU_VLANS = 4096, /* numbers; 0 and 4095 are no VLANs */
+    IPU_VLANS = 4096,         /* numbers; 0 and 4095 are no VLANs */
+    IPU_VLAN_NUMBER = 0x0fff, /* of the tag's first two bytes; the others say its priority */
     IPU_VLAN_TAG_LEN = 4,
     IPU_VLAN_FULL = -EXFULL, /* of a read: the VLAN's pump is behind, and the frame is lost */
 };

@@ -55,6 +55,8 @@ static void end(void)
     close(bed.theirs);
 }
 
+enum { PRIORITY = 0x6000 }; /* with a tag that says a priority, and no VLAN */
+
 /* A frame of a guest with an unfinished checksum; `vlan` 0: without a tag. Returns its length. */
 static size_t put(uint8_t *at, uint16_t vlan)
 {
@@ -71,7 +73,7 @@ static size_t put(uint8_t *at, uint16_t vlan)
     ethernet += 2 * IPU_MAC_LEN;
     if (vlan != 0) {
         ipu_ip_put16(ethernet, 0x8100);
-        ipu_ip_put16(ethernet + 2, (uint16_t)(0x6000 | vlan)); /* with a priority */
+        ipu_ip_put16(ethernet + 2, (uint16_t)(PRIORITY | vlan));
         ethernet += IPU_VLAN_TAG_LEN;
     }
     ipu_ip_put16(ethernet, IPU_TYPE_IPV4);
@@ -127,6 +129,37 @@ static void frames_of_other_vlans_stay_with_the_trunk(void)
     bed.trunk.trunk = NULL;
     arrive(10);
     CHECK_EQ(take(&bed.trunk), IPU_VNET_LEN + IP + IPU_VLAN_TAG_LEN);
+    end();
+}
+
+static void a_frame_with_a_priority_alone_is_one_without_a_tag(void)
+{
+    uint8_t sent[TAGGED], plain[IP];
+    make();
+    for (int trunk = 1; trunk >= 0; trunk--) {
+        bed.trunk.trunk = trunk ? &bed.vlans : NULL;
+        put(sent, PRIORITY);
+        for (int i = 0; i < IP; i++)
+            plain[i] = sent[ETHERNET + IPU_VLAN_TAG_LEN + i] = (uint8_t)(0x45 + i);
+        CHECK_EQ(send(bed.kernel, sent, TAGGED, 0), TAGGED);
+        CHECK_EQ(take(&bed.trunk), IPU_VNET_LEN + IP);
+        CHECK_EQ(memcmp(frame - IPU_ETHERNET_LEN, host, IPU_MAC_LEN), 0);
+        CHECK_EQ(memcmp(frame - IPU_ETHERNET_LEN + IPU_MAC_LEN, guest, IPU_MAC_LEN), 0);
+        CHECK_EQ(ipu_ip_get16(frame - 2), IPU_TYPE_IPV4);
+        CHECK_EQ(ipu_vnet_read(frame).csum_start, IPU_IPV4_HEADER);
+        CHECK_EQ(ipu_vnet_read(frame).hdr_len, IP);
+        CHECK_EQ(memcmp(frame + IPU_VNET_LEN, plain, IP), 0);
+    }
+    CHECK_EQ(send(bed.kernel, sent, ETHERNET + IPU_VLAN_TAG_LEN, 0), ETHERNET + IPU_VLAN_TAG_LEN);
+    CHECK_EQ(take(&bed.trunk), IPU_VNET_LEN);                        /* nothing is behind the tag */
+    CHECK_EQ(send(bed.kernel, sent, ETHERNET + 3, 0), ETHERNET + 3); /* the tag is cut off */
+    CHECK_EQ(take(&bed.trunk), IPU_VNET_LEN + 3);
+    CHECK_EQ(ipu_ip_get16(frame - 2), 0x8100); /* the pump drops it */
+    put(sent, PRIORITY);
+    ipu_ip_put16(sent + ETHERNET + 2, 0x8100); /* a second tag: that is no VLAN of ours */
+    CHECK_EQ(send(bed.kernel, sent, TAGGED, 0), TAGGED);
+    CHECK_EQ(take(&bed.trunk), IPU_VNET_LEN + IP);
+    CHECK_EQ(ipu_ip_get16(frame - 2), 0x8100);
     end();
 }
 
@@ -192,6 +225,7 @@ int main(void)
 {
     RUN(a_frame_goes_to_the_pump_of_its_vlan_without_the_tag);
     RUN(frames_of_other_vlans_stay_with_the_trunk);
+    RUN(a_frame_with_a_priority_alone_is_one_without_a_tag);
     RUN(a_vlan_whose_pump_is_behind_loses_frames_and_delays_nobody);
     RUN(a_flood_of_a_vlan_leaves_the_pump_time_for_others);
     RUN(frames_of_a_vlan_are_written_to_the_trunk_with_its_tag);

@@ -35,16 +35,22 @@ OWN = {0: IPv4Address("10.77.0.11"), 10: IPv4Address("10.88.0.11"), 20: IPv4Addr
 ARP, IPV4, VLAN = 0x0806, 0x0800, 0x8100
 SOL_PACKET, PACKET_AUXDATA = 263, 8
 VLAN_VALID = 0x10  # TP_STATUS_VLAN_VALID
+PRIORITY = 5 << 13  # in a tag, beside the VLAN
 
 
 @dataclass
 class Guest:
-    """Sends with a tag and hears frames with their VLAN, 0 without one."""
+    """Sends with a tag and hears frames with their VLAN, 0 without one.
+
+    `priority` goes into the tags, and gives frames without a VLAN a tag, too.
+    """
 
     socket: socket.socket
+    priority: int = 0
 
     def send(self, vlan: int, to: Mac, kind: int, payload: bytes) -> None:
-        tag = struct.pack(">HH", VLAN, vlan) if vlan else b""
+        number = vlan | self.priority
+        tag = struct.pack(">HH", VLAN, number) if number else b""
         self.socket.send(to.raw + MAC.raw + tag + struct.pack(">H", kind) + payload)
 
     def hear(self, vlan: int, kind: int) -> bytes | None:
@@ -119,6 +125,16 @@ def test_frames_of_a_vlan_are_those_of_its_partition(trunk: Trunk, vlan: int, un
     held = {it["ip"] for it in listed if it["kind"] == "guest" and it["mac"] == str(MAC)}
     assert str(OWN[vlan]) in held
     assert not held & ({str(it) for it in OWN.values()} - {str(OWN[vlan])})
+
+
+@pytest.mark.parametrize("vlan", [0, 10])
+def test_priorities_end_at_the_tap(trunk: Trunk, vlan: int, until: Until) -> None:
+    """A tag with a priority alone (VLAN 0) is none."""
+    before = trunk.host.ask("stats")["tx_vlan"]
+    urgent = Guest(trunk.guest.socket, PRIORITY)
+    until(lambda: urgent.reaches(vlan), 20)
+    until(lambda: urgent.reaches(vlan, 2044 - 28), 5)
+    assert trunk.host.ask("stats")["tx_vlan"] == before
 
 
 def test_a_vlan_without_a_partition_is_a_counted_drop_that_the_doctor_explains(
