@@ -20,8 +20,12 @@ _WHY: Final = {
     "down": ("is down", "look at its link: ip link show, or the port of the switch"),
     "absent": ("is absent", "bring the device back, or leave it out"),
     "suspect": (
-        "reaches none of the monitored neighbours",
-        "look at the wire and the switch behind it",
+        "reaches none of the monitored neighbours, or its port was refused",
+        "look at the wire and the switch behind it, and at the log",
+    ),
+    "joining": (
+        "is no member of the link",
+        "the log has the words of the subnet administrator: look at the port's partitions",
     ),
 }
 

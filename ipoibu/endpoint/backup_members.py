@@ -56,6 +56,7 @@ class BackupMember:
         self._wanted = set(groups)
         self._joined = set(groups) if is_joined else set()  # the client's memberships, and ...
         self._confirmed = self._joined.copy()  # ... those since the subnet changed
+        self._is_member = is_joined  # of the broadcast group, whichever its parameters
         self._changed = asyncio.Event()
         sa.listen(self._notified)
         self._task = loop.create_task(self._run())
@@ -64,6 +65,12 @@ class BackupMember:
     def is_ready(self) -> bool:
         """Return whether the port is a member of the link, with the P_Key that its queue pair has."""
         return self._broadcast in self._confirmed and self._why_not() is None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Return whether the SA has made the port a member of the link, perhaps with another P_Key or other
+        parameters than those of its queue pair."""
+        return self._is_member and pkey_place(self._sa, self._params.pkey) is not None
 
     def follow(self, groups: Collection[Gid]) -> None:
         """Join and leave until the port is in these groups alone."""
@@ -101,6 +108,7 @@ class BackupMember:
 
     def _renew(self) -> None:
         self._confirmed.clear()
+        self._is_member = False
         self._changed.set()
 
     async def _run(self) -> None:
@@ -125,7 +133,12 @@ class BackupMember:
                     pass
 
     async def _catch_up(self) -> None:
+        if pkey_place(self._sa, self._params.pkey) is None:
+            self._is_member = False
+            raise LinkError(f"the port has no P_Key {self._params.own_pkey}")
         if (why := self._why_not()) is not None:
+            if not self._is_member:
+                await self._join(self._broadcast)
             raise LinkError(why)
         refused: LinkError | None = None
         for group in sorted(self._wanted - self._confirmed, key=lambda it: it != self._broadcast):
@@ -147,6 +160,7 @@ class BackupMember:
         record = await self._sa.join(group, params=None if is_broadcast else self._params)
         self._joined.add(group)
         if is_broadcast:
+            self._is_member = True
             found = replace(link_params(record), is_limited=self._params.is_limited)
             if found != self._params:
                 raise LinkError(f"{group} has other parameters than the interface's link")
@@ -201,6 +215,10 @@ class BackupMembers:
         """Return whether the rail is a member of the link."""
         member = self._members.get(rail)
         return member is not None and member.is_ready
+
+    def joining(self) -> Collection[int]:
+        """Return the rails that the SA has not made members of the link."""
+        return {rail for rail, member in self._members.items() if not member.is_admitted}
 
     def move(self, before: int, after: int) -> None:
         """The rail `after` carries the traffic now, and `before` waits."""

@@ -377,7 +377,8 @@ class Interface:
         if joined is not None and not (self.shell.is_severed or self.config.rail_monitor):
             rails.compare(now, joined.reach())
         before, before_rail = self.port, rails.active
-        is_up, after = rails.look(now, self.loop), rails.port
+        joining = self._backups.joining() if self._backups is not None else ()
+        is_up, after = rails.look(now, self.loop, joining), rails.port
         is_severed = self.shell.is_severed
         if after is not before:
             self.counts["rail_changes"] += 1

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
@@ -172,13 +172,17 @@ class Rails:
         assert refused is not None, "there are two rails at least"
         raise refused
 
-    def look(self, now: float, loop: asyncio.AbstractEventLoop) -> bool:
-        """Poll every rail, choose the active one, and return whether that one is up."""
+    def look(
+        self, now: float, loop: asyncio.AbstractEventLoop, joining: Collection[int] = ()
+    ) -> bool:
+        """Poll every rail, choose the active one, and return whether that one is up. The rails of `joining`
+        are no members of the link yet."""
         self._loop = loop
-        for rail in self._rails:
+        for index, rail in enumerate(self._rails):
             if rail.port is None or rail.is_gone:
                 self._reopen(rail, now, loop)
             rail.poll(now)
+            rail.state.is_joining = index in joining
         self._active = self._choose(now)
         return self._rails[self._active].state.is_up
 
@@ -219,8 +223,8 @@ class Rails:
         return counts
 
     def snapshot(self, now: float) -> list[dict[str, Any]]:
-        """Each rail's device, port, state ("active", "backup", "sharing", "down", "suspect" or "absent") and
-        the seconds since it came up or went down."""
+        """Each rail's device, port, state ("active", "backup", "sharing", "joining", "down", "suspect" or
+        "absent") and the seconds since it came up or went down."""
         return [
             {
                 "device": rail.device,
@@ -238,8 +242,11 @@ class Rails:
             return "down"
         if index == self._active:
             return "active"
-        ready = "backup" if self._config.rail_mode == "active-backup" else "sharing"
-        return ready if rail.state.is_good(now) else "suspect"
+        if not rail.state.is_good(now):
+            return "suspect"
+        if rail.state.is_joining:
+            return "joining"
+        return "backup" if self._config.rail_mode == "active-backup" else "sharing"
 
     def close(self) -> None:
         """Close every port, after the interface has closed its data path."""

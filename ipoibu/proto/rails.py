@@ -25,7 +25,8 @@ class RailState:
 
     `is_up` says whether its port carries traffic, `since_s` since when. Until `suspect_until_s` the rail
     is avoided, because nobody answered over it, and `suspect_s` is how long the next time. Since `poor_s`
-    another rail reaches more hosts.
+    another rail reaches more hosts. With `is_joining` the subnet administrator has not made its port a member
+    of the link, which it would have to become first.
     """
 
     is_up: bool = False
@@ -33,6 +34,7 @@ class RailState:
     suspect_until_s: float = 0.0
     suspect_s: float = RAIL_SUSPECT_MIN_S
     poor_s: float = math.inf
+    is_joining: bool = False
 
     def note(self, now: float, *, is_up: bool) -> bool:
         """Note an observation; return whether the rail changed."""
@@ -72,9 +74,11 @@ class RailPolicy:
 
     def choose(self, now: float, active: int, rails: Sequence[RailState]) -> int:
         """Return the index of the rail that shall be active; `active` if none is up. A suspect counts as
-        up only where no other rail is."""
+        up only where no other rail is, and a rail that is joining only where no other is good."""
         primary = self.primary
-        usable = [rail.is_best(now) for rail in rails]
+        usable = [rail.is_best(now) and not rail.is_joining for rail in rails]
+        if not any(usable):
+            usable = [rail.is_best(now) for rail in rails]
         if not any(usable):
             usable = [rail.is_good(now) for rail in rails]
         if not any(usable):

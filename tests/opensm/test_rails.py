@@ -155,6 +155,23 @@ def test_the_start_takes_the_device_that_is_in_the_partition(tmp_path: Path) -> 
         until(two.reaches, "no way to the first host")
 
 
+def test_a_primary_waits_until_it_is_in_the_partition(tmp_path: Path) -> None:
+    """Meanwhile the other device carries the traffic, undisturbed."""
+    with rails(red(1, 2), tmp_path) as two:
+        two.first.options += ["--rail-primary", SECOND]
+        two.start()
+        until(lambda: two.states() == {FIRST: "active", SECOND: "joining"}, "no wait")
+        until(two.reaches, "no way to the first host")
+        time.sleep(3)  # a rail that is avoided returns after 1 s
+        stats = two.first.ask("stats")
+        assert "engine.rail_changes" not in stats
+        assert "engine.renewals" not in stats
+        two.subnet.reload(red(1, 2, 3))
+        until(lambda: two.states() == {FIRST: "backup", SECOND: "active"}, "no change")
+        until(two.reaches, "no way by the second port")
+        assert two.first.ask("stats")["engine.rail_changes"] == 1
+
+
 def test_a_device_without_an_administrator_is_no_second_rail(tmp_path: Path) -> None:
     with rails(red(1, 2, 3), tmp_path) as two:
         two.first.options[-1] = "soft:eth1"

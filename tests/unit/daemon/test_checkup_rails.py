@@ -31,7 +31,7 @@ def test_rails_that_carry_traffic_are_fine() -> None:
     assert found[1][1] == "ib0: soft:eth1 is sharing, and carries flows to 3 peers"
 
 
-@pytest.mark.parametrize("state", ["down", "absent", "suspect"])
+@pytest.mark.parametrize("state", ["down", "absent", "suspect", "joining"])
 def test_a_rail_that_cannot_take_over_is_a_warning(state: str) -> None:
     found = _found("active-backup", ("soft:eth0", "active", None), ("soft:eth1", state, None))
     assert [status for status, _ in found] == ["ok", "warn"]

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -13,6 +14,7 @@ import pytest
 from ipoibu import Endpoint, EndpointConfig, LinkError, PKey
 from ipoibu.endpoint import rails
 from ipoibu.errors import Closed, NoSuchDevice
+from ipoibu.fabric.sa.flush import Flush
 from ipoibu.proto.transition import Topic
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
@@ -49,8 +51,8 @@ class Two:
         self.made[device].append(port)
         return port
 
-    def open(self) -> Endpoint:
-        config = EndpointConfig("h1", "memory0", backups=(("memory1", 1),))
+    def open(self, primary: str | None = None) -> Endpoint:
+        config = EndpointConfig("h1", "memory0", backups=(("memory1", 1),), rail_primary=primary)
         endpoint = Endpoint(config, on_failure=self.subnet.failures.append)
         self.subnet.endpoints.insert(0, endpoint)
         endpoint.open()
@@ -88,6 +90,15 @@ def _other_host(two: Two) -> None:
 
 def _states(endpoint: Endpoint) -> list[str]:
     return [rail["state"] for rail in endpoint.show()["rails"]]
+
+
+def _registering_again(port: IbPort) -> Callable[[], Coroutine[None, None, None]]:
+    """The subnet manager asks the port to join its groups again."""
+
+    async def register() -> None:
+        port.sa.reregister()
+
+    return register
 
 
 def test_the_rail_that_takes_over_is_a_member_already(two: Two) -> None:
@@ -142,6 +153,45 @@ def test_a_rail_that_is_no_member_joins_when_it_takes_over(two: Two) -> None:
     until(lambda: two.members() == {2, 3})
     assert endpoint.stats()["engine.renewals"] == 1
     assert passes_again(two.subnet, 1, 2, b"from the second port")
+
+
+def test_a_primary_that_the_sa_refuses_does_not_disturb_the_active_rail(two: Two) -> None:
+    """It becomes active once the SA has made its port a member, and not before."""
+    two.pkeys["memory1"] = (0x8003,)
+    endpoint = two.open("memory1")
+    _other_host(two)
+    assert _states(endpoint) == ["active", "suspect"]  # since the start
+    until(lambda: _states(endpoint) == ["active", "joining"])
+    time.sleep(0.2)
+    assert _states(endpoint) == ["active", "joining"]
+    two.give("memory1", 0xFFFF)
+    until(lambda: _states(endpoint) == ["backup", "active"])
+    stats = endpoint.stats()
+    assert (stats["engine.rail_changes"], stats["engine.renewals"]) == (1, 1)
+    assert passes_again(two.subnet, 1, 2, b"from the second port")
+
+
+def test_a_primary_takes_over_without_another_queue_pair_once_it_has_joined_again(two: Two) -> None:
+    endpoint = two.open("memory1")
+    until(lambda: two.members() == {2, 3})
+    primary = two.port("memory1")
+    until(lambda: _states(endpoint) == ["backup", "active"])
+    primary.up = False
+    until(lambda: _states(endpoint) == ["active", "down"])
+    two.subnet.sa.is_deaf = True
+    flushes: list[object] = []
+    primary.sa.listen(flushes.append)
+    primary.sa.submit(_registering_again(primary)).result(10)
+    until(lambda: Flush.LIGHT in flushes)
+    primary.sa.unlisten(flushes.append)
+    primary.up = True
+    until(lambda: _states(endpoint) == ["active", "joining"])
+    time.sleep(0.2)
+    assert _states(endpoint) == ["active", "joining"]
+    two.subnet.sa.is_deaf = False
+    until(lambda: _states(endpoint) == ["backup", "active"])
+    stats = endpoint.stats()
+    assert (stats["engine.rail_changes"], stats.get("engine.renewals", 0)) == (2, 0)
 
 
 def test_a_backup_joins_again_when_the_sa_has_forgotten_it(two: Two) -> None:

@@ -80,6 +80,21 @@ def test_a_suspect_takes_over_where_no_other_rail_is_up() -> None:
     assert policy.choose(100.5, 0, [suspect, down()]) == 0
 
 
+def test_a_rail_that_is_to_join_the_link_first_takes_over_where_no_other_is_good() -> None:
+    policy, outside = RailPolicy(primary=0), up()
+    outside.is_joining = True
+    assert policy.choose(100.0, 1, [outside, up()]) == 1
+    assert policy.choose(100.0, 1, [outside, down(), up()]) == 2
+    assert policy.choose(100.0, 1, [outside, down()]) == 0
+    refused = up()
+    refused.silent(100.0)
+    assert policy.choose(100.5, 1, [outside, refused]) == 0
+    outside.silent(100.0)
+    assert policy.choose(100.5, 1, [outside, refused]) == 1  # both are avoided
+    outside.is_joining = False
+    assert policy.choose(102.0, 1, [outside, refused]) == 0
+
+
 def test_a_primary_that_was_suspect_waits_for_the_delay() -> None:
     policy, suspect = RailPolicy(primary=0, updelay_s=5.0), up()
     suspect.silent(100.0)
