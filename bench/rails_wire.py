@@ -3,8 +3,7 @@
 
 As root: `.venv/bin/python -m bench.rails_wire [ROUNDS]`. One host has two wires to the bridge of another,
 which pings it every 2 ms, 800 times; in the middle the bridge's side of the active wire goes down. The modes
-take turns: in datagram mode the backup has a queue pair, in connected mode it has none. See
-bench/notes/rails.md.
+take turns. See bench/notes/rails.md.
 """
 
 from __future__ import annotations

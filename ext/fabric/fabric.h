@@ -115,6 +115,7 @@ struct ipu_connection {
     struct ipu_connection *next;
     struct ipu_connection *chain; /* belongs to the fabric, as qpn does: see qpn_table.h */
     uint32_t qpn;
+    uint32_t rail;             /* of a fabric over several rails: the one that it belongs to */
     uint32_t mtu;              /* largest IP packet to the peer, bytes */
     uint32_t superframe_bytes; /* largest message to the peer with vnet header; 0: none */
     uint32_t sending;          /* messages posted and not yet reported by sent(), */

@@ -108,6 +108,7 @@ cdef extern from "rails/rails.h" nogil:
     void ipu_rails_destroy(ipu_rails *rails)
     ipu_fabric *ipu_rails_fabric(ipu_rails *rails)
     void ipu_rails_set(ipu_rails *rails, uint32_t up, uint32_t active)
+    void ipu_rails_assign(const ipu_rails *rails, ipu_connection *connection, uint32_t rail)
     uint32_t ipu_rails_peers(ipu_rails *rails, ipu_rails_peer *peers, uint32_t max)
     void ipu_rails_counters(const ipu_rails *rails, uint64_t *values)
     void ipu_rails_traffic(const ipu_rails *rails, uint32_t rail, uint64_t *values)
@@ -851,6 +852,14 @@ cdef class RailsLink:
     def set(self, uint32_t up, uint32_t active) -> None:
         """Set the rails that carry traffic, and the active one; read their GIDs again."""
         ipu_rails_set(self.rails, up, active)
+
+    def assign(self, connection: object, uint32_t rail) -> None:
+        """Make a connection, a capsule that the pump does not know yet, one of the rail whose fabric has made
+        it."""
+        ipu_rails_assign(
+            self.rails,
+            <ipu_connection *>PyCapsule_GetPointer(connection, IPU_CONNECTION_CAPSULE),
+            rail)
 
     def peers(self) -> list[tuple[bytes, int, int]]:
         """Return GID and queue pair number of each host with several rails, and the rails (a bit for each)

@@ -37,7 +37,7 @@ static void destroy_ah(void *self, void *handle)
     struct ipu_rails *r = self;
     struct rails_ah *ah = handle;
     RAILS_FOR_EACH(r, k)
-    rails_drop_handle(r, k, &ah->own[k]);
+        rails_drop_handle(r, k, &ah->own[k]);
     free(ah);
 }
 
@@ -48,14 +48,13 @@ static int arm(void *self)
     struct ipu_rails *r = self;
     int waits = r->ended_count > 0;
     r->armed = true;
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         const struct ipu_fabric *inner = r->rails[k].inner;
         if (r->asleep >> k & 1)
             continue;
         bool is_ready = inner->ops->arm(inner->self) > 0;
         waits |= is_ready;
-        if (!is_ready && k != r->active && r->rails[k].under_way == 0)
+        if (!is_ready && k != r->active && !rails_is_busy(&r->rails[k]))
             r->asleep |= 1u << k;
         if (r->rails[k].waiting_count > 0 && inner->ops->arm_sends != NULL)
             waits |= inner->ops->arm_sends(inner->self) > 0;
@@ -67,8 +66,7 @@ static int arm_sends(void *self)
 {
     struct ipu_rails *r = self;
     int waits = 0;
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         const struct ipu_fabric *inner = r->rails[k].inner;
         if (inner->ops->arm_sends != NULL)
             waits |= inner->ops->arm_sends(inner->self) > 0;
@@ -82,8 +80,7 @@ void rails_wake(struct ipu_rails *r)
     int n = epoll_wait(r->epoll_fd, events, IPU_RAILS_MAX + 1, 0);
     for (int i = 0; i < n; i++)
         r->asleep &= ~(1u << events[i].data.u32);
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         const struct ipu_fabric *inner = r->rails[k].inner;
         int64_t at =
             inner->ops->deadline_ns != NULL ? inner->ops->deadline_ns(inner->self) : INT64_MAX;
@@ -101,8 +98,7 @@ static int64_t deadline_ns(void *self)
 {
     struct ipu_rails *r = self;
     int64_t first = r->peers_max > 0 ? (int64_t)r->next_ns : INT64_MAX;
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         const struct ipu_fabric *inner = r->rails[k].inner;
         int64_t at =
             inner->ops->deadline_ns != NULL ? inner->ops->deadline_ns(inner->self) : INT64_MAX;
@@ -114,8 +110,7 @@ static int64_t deadline_ns(void *self)
 static int memory(void *self, void *base, size_t len)
 {
     struct ipu_rails *r = self;
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         const struct ipu_fabric *inner = r->rails[k].inner;
         int error = 0;
         if (!r->has_memory && r->peers_max > 0)
@@ -133,8 +128,7 @@ static int recover(void *self)
 {
     struct ipu_rails *r = self;
     int failed = 0;
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         const struct ipu_fabric *inner = r->rails[k].inner;
         if (!r->rails[k].broken)
             continue;
@@ -192,7 +186,7 @@ void ipu_rails_set(struct ipu_rails *r, uint32_t up, uint32_t active)
         return;
     uint32_t present = 0;
     RAILS_FOR_EACH(r, k)
-    present |= 1u << k;
+        present |= 1u << k;
     pthread_mutex_lock(&r->mutex);
     uint64_t changes = (r->wanted >> WANTED_COUNT) + 1;
     atomic_store_explicit(&r->wanted,
@@ -239,13 +233,12 @@ static int watch(const struct ipu_rails *r, int fd, uint32_t number)
 static void join_limits(struct ipu_rails *r)
 {
     struct ipu_fabric *fabric = &r->fabric;
-    bool is_bounded = true;
+    bool is_bounded = true, has_connections = true;
     uint32_t receives = 0;
     *fabric = (struct ipu_fabric){
         .ops = &r->ops, .self = r, .mtu = UINT32_MAX, .max_ah = 0, .spreads_flows = true};
     r->ops = rails_ops;
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         const struct ipu_fabric *inner = r->rails[k].inner;
         fabric->mtu = inner->mtu < fabric->mtu ? inner->mtu : fabric->mtu;
         if (inner->max_ah > 0 && (fabric->max_ah == 0 || inner->max_ah < fabric->max_ah))
@@ -255,8 +248,13 @@ static void join_limits(struct ipu_rails *r)
         is_bounded &= inner->max_recv > 0;
         receives += inner->max_recv;
         fabric->one_piece |= inner->one_piece;
+        has_connections &= inner->connected != NULL;
         if (inner->ops->arm_sends != NULL)
             r->ops.arm_sends = arm_sends;
+    }
+    if (has_connections) {
+        fabric->connected = &rails_connected_ops;
+        fabric->connected_self = r;
     }
     fabric->max_recv = is_bounded && receives < RAILS_RECEIVES ? receives : RAILS_RECEIVES;
     if (fabric->max_ah > 0) /* each peer needs one for itself */
@@ -285,8 +283,7 @@ static int set_up(struct ipu_rails *r)
     if (r->epoll_fd < 0 || r->wake_fd < 0)
         return -errno;
     int error = watch(r, r->wake_fd, IPU_RAILS_MAX);
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         const struct ipu_fabric *inner = r->rails[k].inner;
         r->rails[k].refused = calloc(receives, sizeof *r->rails[k].refused);
         if (r->rails[k].refused == NULL)
@@ -322,7 +319,7 @@ struct ipu_rails *ipu_rails_create(const struct ipu_rails_config *config)
     for (uint32_t k = 0; k < r->count; k++)
         r->rails[k].inner = config->inner[k];
     RAILS_FOR_EACH(r, k)
-    r->up |= config->up & 1u << k;
+        r->up |= config->up & 1u << k;
     join_limits(r);
     error = set_up(r);
     if (error < 0) {
@@ -341,7 +338,7 @@ void ipu_rails_destroy(struct ipu_rails *r)
         if (r->peers[i].live)
             rails_peer_remove(r, &r->peers[i]);
     RAILS_FOR_EACH(r, k)
-    rails_drop_handle(r, k, &r->rails[k].broadcast);
+        rails_drop_handle(r, k, &r->rails[k].broadcast);
     release(r);
 }
 

@@ -13,6 +13,9 @@
  * each. One rail is active: its GID and queue pair number are those of the interface. Groups are
  * sent and received by the active rail, and so is everything to hosts that have one rail.
  *
+ * Connections (RFC 4755) belong to one rail each. Where all fabrics make connections, so does the
+ * wrapper.
+ *
  * With peers (active-active) the wrapper sends hellos, by which hosts with several rails tell each
  * other their addresses, and hear which rails reach each other. A message to such a peer leaves by
  * the rail that its flow chooses, among those on which both hosts hear each other. The wrapper
@@ -50,6 +53,11 @@ struct ipu_fabric *ipu_rails_fabric(struct ipu_rails *rails);
 /* Sets which rails carry traffic, a bit for each, and which one is active. Flows leave a rail that
  * is not up at once. */
 void ipu_rails_set(struct ipu_rails *rails, uint32_t up, uint32_t active);
+
+/* Makes a connection, which the pump does not know yet, one of that rail, whose fabric has made it.
+ */
+void ipu_rails_assign(const struct ipu_rails *rails, struct ipu_connection *connection,
+                      uint32_t rail);
 
 /* A host with several rails; `usable` has a bit for each rail by which flows go to it. */
 struct ipu_rails_peer {

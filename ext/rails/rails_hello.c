@@ -94,8 +94,7 @@ static void say_to(struct ipu_rails *r, struct rails_peer *peer, uint64_t now_ns
         return;
     }
     peer->next_ns = now_ns + HELLO_NS;
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         if (r->up >> k & 1 && peer->at[k].qpn != 0 && !(peer->down >> k & 1))
             say(r, k, rails_handle_of_peer(r, peer, k), peer->at[k].qpn, peer->heard);
     }
@@ -105,8 +104,7 @@ static void say_to_all(struct ipu_rails *r, uint64_t now_ns)
 {
     r->broadcast_ns = now_ns + (r->broadcasts < FIRST_BROADCASTS ? HELLO_NS : BROADCAST_NS);
     r->broadcasts += r->broadcasts < FIRST_BROADCASTS;
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         struct rails_rail *at = &r->rails[k];
         if (!(r->up >> k & 1))
             continue;

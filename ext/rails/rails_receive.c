@@ -37,8 +37,7 @@ static void post_refused(struct rails_rail *at, const struct rails_receive *rece
 static uint32_t poorest(const struct ipu_rails *r)
 {
     uint32_t found = r->active;
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         if (r->rails[k].posted < r->rails[found].posted)
             found = k;
     }
@@ -58,7 +57,7 @@ int rails_post(void *self, const struct ipu_recv *recvs, int n)
         at->posted++;
     }
     RAILS_FOR_EACH(r, k)
-    post_refused(&r->rails[k], r->receives);
+        post_refused(&r->rails[k], r->receives);
     return taken;
 }
 
@@ -66,8 +65,7 @@ int rails_post(void *self, const struct ipu_recv *recvs, int n)
 
 int rails_own(const struct ipu_rails *r, const struct rails_address *source)
 {
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         const struct ipu_fabric *inner = r->rails[k].inner;
         if (inner->qpn == source->qpn && memcmp(&inner->gid, &source->gid, sizeof source->gid) == 0)
             return (int)k;
@@ -126,7 +124,7 @@ static int receive(struct ipu_rails *r, uint32_t rail, struct ipu_received *done
         return n;
     }
     at->dry = n > 0 ? 0 : at->dry + 1;
-    if (at->dry >= RAILS_DRY && rail != r->active && at->under_way == 0 && !at->broken &&
+    if (at->dry >= RAILS_DRY && rail != r->active && !rails_is_busy(at) && !at->broken &&
         inner->ops->arm(inner->self) == 0)
         r->asleep |= 1u << rail;
     for (int i = 0; i < n; i++) {

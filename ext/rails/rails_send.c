@@ -140,7 +140,7 @@ static void flush(struct ipu_rails *r, uint32_t rail)
 void rails_flush(struct ipu_rails *r)
 {
     RAILS_FOR_EACH(r, k)
-    flush(r, k);
+        flush(r, k);
 }
 
 /* Returns whether another send may end here at once, with all that wait. */
@@ -189,8 +189,7 @@ int rails_sent(void *self, uint64_t *cookies, int max)
 {
     struct ipu_rails *r = self;
     int n = 0, error = 0;
-    RAILS_FOR_EACH(r, k)
-    {
+    RAILS_FOR_EACH(r, k) {
         struct rails_rail *at = &r->rails[k];
         if (n == max)
             break;

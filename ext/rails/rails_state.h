@@ -10,8 +10,8 @@
 
 /*
  * The inside of the rails, shared by rails.c (life, waiting, address handles), rails_send.c,
- * rails_receive.c, rails_hello.c (what peers say) and rails_peers.c (their table). All of it is the
- * pump thread's. The mutex guards the peers against ipu_rails_peers().
+ * rails_receive.c, rails_connected.c, rails_hello.c (what peers say) and rails_peers.c (their
+ * table). All of it is the pump thread's. The mutex guards the peers against ipu_rails_peers().
  */
 enum {
     RAILS_BATCH = 64,
@@ -61,8 +61,10 @@ struct rails_rail {
     uint32_t posted; /* receives of ours, the refused ones included */
     void *broadcast; /* address handle; made with the first hello */
     bool broken;
-    uint32_t under_way; /* sends that the inner fabric has taken and not reported as ended */
-    uint32_t dry;       /* polls in a row that brought nothing */
+    uint32_t under_way;        /* sends that the inner fabric has taken and not reported as ended */
+    uint32_t connections;      /* in use by the pump */
+    uint32_t connected_posted; /* receives of connections */
+    uint32_t dry;              /* polls in a row that brought nothing */
     struct {
         IPU_RAILS_TRAFFIC(IPU_RAILS_FIELD)
     } traffic;
@@ -156,6 +158,15 @@ void *rails_handle_of_peer(struct ipu_rails *r, struct rails_peer *peer, uint32_
 
 /* Ends the sends of a rail that wait. */
 void rails_abandon(struct ipu_rails *r, uint32_t rail);
+
+/* rails_connected.c */
+extern const struct ipu_connected_ops rails_connected_ops;
+
+/* Returns whether the pump waits for something of the rail: then it does not sleep. */
+static inline bool rails_is_busy(const struct rails_rail *at)
+{
+    return at->under_way > 0 || at->connections > 0;
+}
 
 /* rails.c: takes what ipu_rails_set() has changed. */
 void rails_follow(struct ipu_rails *r);

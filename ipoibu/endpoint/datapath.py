@@ -144,6 +144,8 @@ class DataPath:
                 busy_poll_us=config.busy_poll_us,
             )
             connected_frames = CONNECTED_FRAMES >> halved if is_connected else 0
+            if joined is not None:  # each rail's connections have as many
+                connected_frames *= sum(port is not None for port in joined.ports)
             pumps.append(make(fabric, device, connected_frames=connected_frames))
             for tx_queue, queue in zip(tx_queues, device.others, strict=True):
                 pumps.append(
@@ -159,7 +161,9 @@ class DataPath:
             if is_connected:
                 # The CM reads the socket of the built-in HCA, in which packets of a restart may wait: the
                 # queue pair that takes them, and its buffers, come first.
-                port.cm()
+                for each in (port,) if joined is None else joined.ports:
+                    if each is not None:
+                        each.cm()
         except BaseException:
             fabric.close()
             for opened in pumps:
@@ -210,22 +214,30 @@ class DataPath:
         if self.config.mode != "connected":
             return None
         assert isinstance(self.pump, _core.Pump), "one queue: _check_queues"
-        cm = self.port.cm()
+        return RcShell(
+            loop,
+            self.pump,
+            self.fabric,
+            self.port.cm(),
+            config=self.rc_config(),
+            counts=counts,
+            observe=observe,
+        )
+
+    def rc_config(self) -> RcConfig:
+        """Return the values of connections over the port."""
         takes_superframes = sys.byteorder == "little" and set(self.device.offload) >= _SUPERFRAMES
-        config = RcConfig(
+        return RcConfig(
             hwaddr=replace(self.hwaddr, flags=0),
             datagram_mtu_bytes=self.datagram_mtu_bytes,
             path_mtu_bytes=self.port.info.active_mtu_bytes,
             packet_bytes=self.port.info.datagram_bytes or 0,
             receive_mtu_bytes=self.mtu_bytes + ENCAP_LEN,
             superframe_bytes=SUPERFRAME_BYTES_MAX if takes_superframes else 0,
-            forms=cm.forms,
+            forms=self.port.cm().forms,
             profile=Profile(self.config.cm_profile),
             pkey=self.params.own_pkey,
             idle_s=self.config.connection_idle_s,
-        )
-        return RcShell(
-            loop, self.pump, self.fabric, cm, config=config, counts=counts, observe=observe
         )
 
     def close(self) -> None:
@@ -273,6 +285,7 @@ def _open_fabric(
             rails.up(time.monotonic()),
             params,
             is_spreading=config.rail_mode != "active-backup",
+            is_connected=config.mode == "connected",
             faults=config.faults,
         )
         return joined, joined
@@ -291,7 +304,7 @@ def _joins(config: EndpointConfig, port: SharedPort, rails: Rails) -> bool:
         )
     return (
         len(rails.ports) <= RAILS_JOINED_MAX
-        and (config.mode, config.queues, config.mesh) == ("datagram", 1, None)
+        and (config.queues, config.mesh) == (1, None)
         and config.ethernet is None
         and port.capabilities.rails
         and port.capabilities.multicast

@@ -13,8 +13,9 @@ import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
@@ -407,9 +408,14 @@ class Interface:
         """Carry the traffic over another rail, which `_can_move` allows."""
         now = self.loop.time()
         self.path = self.path.follow(rails, now)
+        before_gid = self._gid
         self.port, self._gid = self.path.port, self.path.port.info.gid
         self._carrier.follow(self.port)
         self.shell.moved(self.path)
+        if self.rc is not None and not self._try_rc(
+            partial(self.rc.move, self.port.cm(), self.path.rc_config())
+        ):
+            self._gid = before_gid  # `_look_at_port` tries again
         before, backups = self.subnet, self._backups
         if before is None or backups is None:
             self.perform(self.engine.moved(now, self.path.hwaddr))
@@ -501,12 +507,17 @@ class Interface:
 
     def _rename_rc(self, hwaddr: HwAddr) -> bool:
         """Have connected mode listen at the new address; if that fails, `_look_at_port` retries."""
+        return self.rc is None or self._try_rc(partial(self.rc.rename, hwaddr))
+
+    def _try_rc(self, change: Callable[[], None]) -> bool:
+        """Return whether connected mode listens at another address now."""
         try:
-            if self.rc is not None:
-                self.rc.rename(hwaddr)
+            change()
         except LinkError as error:
             _log.warning(
-                "%s: connected mode does not listen at the new address yet: %s", hwaddr.gid, error
+                "%s: connected mode does not listen at the new address yet: %s",
+                self.path.hwaddr.gid,
+                error,
             )
             return False
         return True

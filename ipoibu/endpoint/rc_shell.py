@@ -120,9 +120,13 @@ class RcShell:
 
         `LinkError` if the CM cannot listen there: then there are no connections until the next call.
         """
+        self.move(self._cm, replace(self._policy.config, hwaddr=replace(hwaddr, flags=0)))
+
+    def move(self, cm: CmService, config: RcConfig) -> None:
+        """Go on at another hardware address, perhaps of another port, as `rename` does."""
         self.down()
         self._cm.unsubscribe(self._subscriber)
-        config = replace(self._policy.config, hwaddr=replace(hwaddr, flags=0))
+        self._cm = cm
         self._policy = self._effects.machine = self._begin(config)
         self.open()
 

@@ -13,7 +13,7 @@ from typing import Final, Self
 from ipoibu._core import RailsLink
 from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import Fabric
+from ipoibu.fabric.base import Fabric, RcQueuePair
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import Destination, PartitionParams
@@ -49,17 +49,19 @@ class RailsFabric(Fabric):
         params: PartitionParams,
         *,
         is_spreading: bool,
+        is_connected: bool = False,
         faults: FaultSpec | None = None,
     ) -> Self:
         """Make a queue pair on every port; `LinkError` if the active one refuses.
 
         `up` has a bit for each rail that carries traffic. With `is_spreading`, flows to hosts that do the
-        same go by all of them. `faults` spoil what each rail sends.
+        same go by all of them. With `is_connected` the active rail makes connections. `faults` spoil what
+        each rail sends.
         """
         with ExitStack() as undo:
             fabrics: list[Fabric | None] = []
             for index, port in enumerate(ports):
-                fabric = _open(port, index == active, params)
+                fabric = _open(port, index == active, params, is_connected)
                 if fabric is not None:
                     undo.callback(fabric.close)
                 if fabric is not None and faults is not None:
@@ -110,6 +112,12 @@ class RailsFabric(Fabric):
     def traffic(self, rail: int) -> dict[str, int]:
         """Return the packets and bytes of one rail since its queue pair was made."""
         return self._link.traffic(rail)
+
+    def open_connection(self) -> RcQueuePair:
+        """Open a connection's queue pair on the active rail."""
+        connection = self._present(self._active).open_connection()
+        self._link.assign(connection.native, self._active)
+        return connection
 
     @property
     def qpn(self) -> Qpn:
@@ -171,11 +179,13 @@ class RailsFabric(Fabric):
         return fabric
 
 
-def _open(port: SharedPort | None, is_active: bool, params: PartitionParams) -> Fabric | None:
+def _open(
+    port: SharedPort | None, is_active: bool, params: PartitionParams, is_connected: bool
+) -> Fabric | None:
     if port is None:
         return None
     try:
-        return port.open_ud(params)
+        return port.open_connected(params) if is_connected else port.open_ud(params)
     except LinkError as error:
         if is_active:
             raise

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.lab
 ROUNDS = 3
 
 
-@pytest.mark.parametrize("contender", ["bond", "ipoibu", "roce"])
+@pytest.mark.parametrize("contender", ["bond", "ipoibu", "connected", "roce"])
 def test_the_other_host_goes_on_when_the_active_wire_is_pulled(
     lab_kernel: Path, tmp_path: Path, contender: str
 ) -> None:

@@ -91,12 +91,17 @@ def test_the_backup_takes_over_when_a_wire_is_pulled(
     sh(second, "ip link set eth0 up")
     until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"}, 20)
     assert _reaches(two)
-    assert first.ask("stats")["engine.rail_changes"] == 1
+    stats = first.ask("stats")
+    assert stats["engine.rail_changes"] == 1
+    assert "engine.renewals" not in stats  # the queue pair of the backup waited
     assert "soft:eth1 carries the traffic now, not soft:eth0" in first.log()
 
 
-def test_a_stream_outlives_the_change(two: Lab, sh: Sh, until: Until) -> None:
+@pytest.mark.parametrize("mode", ["datagram", "connected"])
+def test_a_stream_outlives_the_change(two: Lab, sh: Sh, until: Until, mode: str) -> None:
     first, second = two.hosts
+    for host in two.hosts:
+        host.options += ["--mode", mode]
     two.start()
     until(lambda: _reaches(two), 20)
     server = first.namespace.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
@@ -111,6 +116,32 @@ def test_a_stream_outlives_the_change(two: Lab, sh: Sh, until: Until) -> None:
     last = report["intervals"][-1]["sum"]
     assert last["bytes"] > 0
     assert _rails(first)["soft:eth1"] == "active"
+    if mode == "connected":
+        peer = first.ask("show")["hwaddr"].partition(":")[2]
+        until(lambda: any(it["peer"].endswith(peer) for it in second.ask("conn")), 20)
+
+
+def test_connections_survive_many_changes(two: Lab, sh: Sh, until: Until) -> None:
+    """Each change remakes the connections, by which packets go; the frames of their receives come back."""
+    first, second = two.hosts
+    for host in two.hosts:
+        host.options += ["--mode", "connected"]
+    two.start()
+    until(lambda: _reaches(two), 20)
+
+    def is_carried() -> bool:
+        return _reaches(two) and any(it["rx_messages"] for it in first.ask("conn"))
+
+    for _ in range(6):
+        for pulled, other in (("eth0", "soft:eth1"), ("wire1", "soft:eth0")):
+            sh(second, f"ip link set {pulled} down")
+            until(lambda other=other: _rails(first)[other] == "active", 20)
+            until(is_carried, 20)
+            sh(second, f"ip link set {pulled} up")
+            until(lambda: "down" not in _rails(first).values(), 20)
+    stats = first.ask("stats")
+    assert stats["engine.rail_changes"] == 12
+    assert "engine.renewals" not in stats
 
 
 def test_the_primary_carries_the_traffic_whenever_it_is_up(two: Lab, sh: Sh, until: Until) -> None:

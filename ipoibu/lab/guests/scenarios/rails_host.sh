@@ -2,8 +2,8 @@
 #
 # rails_host.sh: guest 1 has two rails to guest 2, and one of its wires is pulled in each round; after
 # verbs_host.sh and judge_host.sh. Guest 2 has one port. Contenders for guest 1: bond, the kernel's bonding
-# driver over two ib_ipoib, and ipoibu with two devices, both beside the kernel's ib_ipoib in guest 2; roce,
-# ipoibu in both guests on ports that are RoCE (without the kernel argument rdma_rxe.ib). Guest 2 writes
+# driver over two ib_ipoib, ipoibu with two devices, and connected, the same in connected mode, all beside
+# the kernel's ib_ipoib in guest 2; roce, ipoibu in both guests on ports that are RoCE (without the kernel argument rdma_rxe.ib). Guest 2 writes
 # the output of ping of each round to /run/lab/ping-ROUND.
 
 readonly RAILS_ADDRESS=10.9.0.1
@@ -32,6 +32,9 @@ rails_up() { # CONTENDER
         ipoibu)
             ip link set ib0 name kernel0 && ip link set ib1 name kernel1 || return 1
             ib_up rxe0 --device rxe1 --mtu "$IB_MTU" ;;
+        connected)
+            ip link set ib0 name kernel0 && ip link set ib1 name kernel1 || return 1
+            ib_up rxe0 --device rxe1 --mode connected ;;
         roce) ib_up rxe0 --device rxe1 --mtu "$IB_MTU" ;;
     esac
 }
@@ -84,7 +87,11 @@ no_other_queue_pair() { # each rail had its queue pair all the time
 rails_second() { # CONTENDER ROUNDS
     local round
     call verbs_guest:on_the_wire || return 1
-    if [[ $1 == roce ]]; then ib_up rxe0 --mtu "$IB_MTU"; else kernel_start datagram; fi || return 1
+    case $1 in
+        roce) ib_up rxe0 --mtu "$IB_MTU" ;;
+        connected) kernel_start connected ;;
+        *) kernel_start datagram ;;
+    esac || return 1
     meet up 60
     for ((round = 0; round < $2; round++)); do
         until_true 20 "the first host" reach "$RAILS_ADDRESS"
