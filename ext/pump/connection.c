@@ -97,6 +97,19 @@ static void unroute(struct ipu_pump *pump, struct ipu_ah *ah)
     ipu_ah_cache_put(&pump->ahs, ah);
 }
 
+/* Makes packets of the connection go by datagram until the engine says how they go. */
+static void detour(struct ipu_pump *pump, struct ipu_connection *connection)
+{
+    if (connection->ah != NULL)
+        connection->ah->connection = &pump->connected.connecting; /* with its reference */
+    connection->ah = NULL;
+}
+
+static bool is_mark(const struct ipu_pump *pump, const struct ipu_connection *connection)
+{
+    return connection == &pump->connected.notify || connection == &pump->connected.connecting;
+}
+
 static void post(struct ipu_pump *pump)
 {
     struct ipu_connection_state *state = &pump->connected;
@@ -140,8 +153,7 @@ int ipu_connection_delete(struct ipu_pump *pump, uint64_t id)
     struct ipu_connection *connection = *find(pump, id);
     if (connection == NULL)
         return report(pump, IPU_EVENT_CONNECTION_GONE, id) ? 0 : -ENOSPC;
-    if (connection->ah != NULL)
-        unroute(pump, connection->ah);
+    detour(pump, connection);
     if (!connection->leaving)
         pump->connected.leaving++;
     connection->leaving = true;
@@ -156,6 +168,8 @@ int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_tx_mode_s
     struct ipu_ah *ah;
     if (set->mode == IPU_TX_UD_NOTIFY)
         connection = &pump->connected.notify;
+    else if (set->mode == IPU_TX_UD_CONNECTING)
+        connection = &pump->connected.connecting;
     else if (set->mode == IPU_TX_RC)
         connection = *find(pump, set->id);
     int error = ipu_ah_cache_get(&pump->ahs, &set->dest, &ah);
@@ -166,7 +180,7 @@ int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_tx_mode_s
         ipu_ah_cache_put(&pump->ahs, ah);
         return set->mode == IPU_TX_RC ? -ENOENT : 0;
     }
-    if (connection != &pump->connected.notify) {
+    if (!is_mark(pump, connection)) {
         if (connection->ah != NULL)
             unroute(pump, connection->ah);
         connection->ah = ah;
@@ -179,14 +193,16 @@ int ipu_connection_set_tx_mode(struct ipu_pump *pump, const struct ipu_tx_mode_s
 
 struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *ah, uint32_t *mtu)
 {
-    if (ah->connection != &pump->connected.notify) {
+    if (!is_mark(pump, ah->connection)) {
         *mtu = ah->connection->mtu;
         return ah->connection;
     }
+    if (ah->connection == &pump->connected.connecting)
+        return NULL;
     struct ipu_event event = {.type = IPU_EVENT_RC_WANTED,
                               .rc_wanted = {.gid = ah->dest.gid, .qpn = ah->dest.qpn}};
     if (ipu_event_emit(pump, &event, NULL)) /* else the next packet tries again */
-        unroute(pump, ah);
+        ah->connection = &pump->connected.connecting;
     return NULL;
 }
 
@@ -268,8 +284,7 @@ static void broke(struct ipu_pump *pump, struct ipu_connection *connection)
     if (!report(pump, IPU_EVENT_CONNECTION_BROKEN, connection->id))
         return; /* the next failure tries again */
     connection->broken = true;
-    if (connection->ah != NULL)
-        unroute(pump, connection->ah);
+    detour(pump, connection);
     if (pump->cut_connection == connection)
         ipu_batch_abandon_cut(pump, &pump->counters.tx_fabric_error);
 }

@@ -18,6 +18,7 @@
     X(tx_unresolved_hold)    /* resolution is under way, its queue is full */                      \
     X(tx_unreachable)        /* resolution failed */                                               \
     X(tx_too_big)            /* above the next hop's MTU */                                        \
+    X(tx_connecting)         /* above the MTU of datagrams, before the connection is ready */      \
     X(tx_no_route)           /* an unreachable route */                                            \
     X(route_answers_evicted) /* the kernel's answers that a full table forgot */                   \
     X(tx_event_ring_full)    /* the engine is behind */                                            \

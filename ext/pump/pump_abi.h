@@ -23,6 +23,9 @@ enum ipu_tx_mode {
     IPU_TX_UD = 0,
     IPU_TX_UD_NOTIFY = 1, /* by datagram; the first packet causes IPU_EVENT_RC_WANTED */
     IPU_TX_RC = 2,
+    /* By datagram, while a connection is being made: a packet that is too long for a datagram is
+     * dropped (tx_connecting), because an ICMP error would bind the sender to short packets. */
+    IPU_TX_UD_CONNECTING = 3,
 };
 
 struct ipu_neigh_set {

@@ -48,7 +48,8 @@ struct ipu_connection_state {
     uint32_t *idle;
     uint32_t idle_count;
     struct ipu_connection *all;
-    struct ipu_connection notify; /* no connection: marks address handles in mode UD_NOTIFY */
+    /* No connections: they mark address handles in the modes UD_NOTIFY and UD_CONNECTING. */
+    struct ipu_connection notify, connecting;
     uint32_t leaving;
 
     /* Messages waiting for one doorbell, all to the same connection. */

@@ -28,7 +28,7 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len);
 static bool may_send(struct ipu_pump *pump, const struct ipu_outbound *packet,
                      const struct ipu_neigh *entry, const struct in6_addr *next_hop);
 static bool fits(struct ipu_pump *pump, const struct ipu_outbound *packet,
-                 const struct in6_addr *next_hop, uint32_t mtu);
+                 const struct in6_addr *next_hop, uint32_t mtu, bool connecting);
 static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
                        const struct ipu_ah *ah, struct ipu_connection *connection);
 static int cut(struct ipu_pump *pump);
@@ -247,7 +247,8 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
     struct ipu_connection *connection = NULL;
     if (entry->ah->connection != NULL)
         connection = ipu_connection_of(pump, entry->ah, &mtu);
-    if (!fits(pump, packet, &next_hop, mtu))
+    bool connecting = connection == NULL && entry->ah->connection != NULL;
+    if (!fits(pump, packet, &next_hop, mtu, connecting))
         return false;
     /* The engine wants one event at the entry's next use; after a full ring the next use tries
      * again. */
@@ -320,14 +321,18 @@ static bool may_send(struct ipu_pump *pump, const struct ipu_outbound *packet,
     }
 }
 
+/* Returns whether the packet may be so long; while a connection is `connecting`, a longer one will
+ * do soon. */
 static bool fits(struct ipu_pump *pump, const struct ipu_outbound *packet,
-                 const struct in6_addr *next_hop, uint32_t mtu)
+                 const struct in6_addr *next_hop, uint32_t mtu, bool connecting)
 {
     if (packet->segment != NULL ? ipu_segment_fit(packet->segment, mtu) == 0
                                 : packet->ip_len <= mtu)
         return true;
-    if (!ipu_event_spend(&pump->too_big_budget) ||
-        emit(pump, IPU_EVENT_TOO_BIG, packet, next_hop, mtu))
+    if (connecting)
+        IPU_COUNT(pump, tx_connecting);
+    else if (!ipu_event_spend(&pump->too_big_budget) ||
+             emit(pump, IPU_EVENT_TOO_BIG, packet, next_hop, mtu))
         IPU_COUNT(pump, tx_too_big);
     return false;
 }

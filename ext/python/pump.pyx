@@ -197,6 +197,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
+        IPU_TX_UD_CONNECTING
 
 cdef extern from "pump/neigh.h" nogil:
     enum:
@@ -278,6 +279,7 @@ EVENT_SPOOFED = IPU_EVENT_SPOOFED
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
+TX_UD_CONNECTING = IPU_TX_UD_CONNECTING
 NEIGH_SEND = IPU_NEIGH_SEND
 NEIGH_NOTIFY = IPU_NEIGH_NOTIFY
 NEIGH_HOLD = IPU_NEIGH_HOLD
@@ -597,7 +599,8 @@ cdef class Pump:
 
     def tx_mode_set(self, dest: Destination, int mode, uint64_t number=0, uint32_t mtu=0,
                     uint32_t superframe_bytes=0) -> None:
-        """Have packets to the destination leave by TX_UD, TX_UD_NOTIFY or TX_RC from now on."""
+        """Have packets to the destination leave by TX_UD, TX_UD_NOTIFY, TX_UD_CONNECTING or TX_RC from now
+        on."""
         self.command.tx_mode_set.dest = destination(dest)
         self.command.tx_mode_set.mode = mode
         self.command.tx_mode_set.mtu = mtu

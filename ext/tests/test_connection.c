@@ -102,6 +102,61 @@ static void without_a_connection_the_datagram_s_mtu_holds(void)
     end();
 }
 
+/* An ICMP error would keep the sender to short packets for ten minutes. */
+static void what_is_too_long_for_a_datagram_gets_no_error_while_a_connection_is_made(void)
+{
+    uint64_t token;
+    begin();
+    connect_peer(false);
+    route(IPU_TX_UD_NOTIFY);
+    offer(DATAGRAM_MTU + 1);
+    step();
+    CHECK_EQ(next_event(&token), IPU_EVENT_RC_WANTED);
+    offer(DATAGRAM_MTU + 1);
+    step();
+    CHECK_EQ(counter("tx_connecting"), 2);
+    offer(DATAGRAM_MTU);
+    step();
+    CHECK_EQ(fabric_state.datagrams, 1);
+    route(IPU_TX_UD_CONNECTING);
+    offer(DATAGRAM_MTU + 1);
+    step();
+    CHECK_EQ(counter("tx_connecting"), 3);
+    CHECK_EQ(next_event(&token), 0);
+    CHECK_EQ(counter("tx_too_big"), 0);
+    route(IPU_TX_RC);
+    offer(CONNECTED_MTU);
+    step();
+    CHECK_EQ(counter("tx_connected_packets"), 1);
+    route(IPU_TX_UD_CONNECTING);
+    route(IPU_TX_UD); /* there is none */
+    offer(DATAGRAM_MTU + 1);
+    step();
+    CHECK_EQ(counter("tx_too_big"), 1);
+    CHECK_EQ(next_event(&token), IPU_EVENT_TOO_BIG);
+    end();
+}
+
+static void a_connection_that_broke_or_leaves_causes_no_error_before_the_engine_has_decided(void)
+{
+    uint64_t token;
+    begin();
+    connect_peer(false);
+    fabric_state.refuses = true;
+    offer(CONNECTED_MTU);
+    step();
+    CHECK_EQ(next_event(&token), IPU_EVENT_CONNECTION_BROKEN);
+    offer(CONNECTED_MTU);
+    step();
+    CHECK_EQ(counter("tx_connecting"), 1);
+    command((struct ipu_command){.type = IPU_COMMAND_CONNECTION_DEL, .connection_del.id = ID});
+    offer(CONNECTED_MTU);
+    step();
+    CHECK_EQ(counter("tx_connecting"), 2);
+    CHECK_EQ(counter("tx_too_big"), 0);
+    end();
+}
+
 static void a_super_frame_crosses_whole_where_both_agree(void)
 {
     begin();
@@ -368,6 +423,8 @@ int main(void)
     RUN(a_frame_of_the_engine_is_a_datagram_beside_a_connection);
     RUN(a_message_is_delivered_to_a_host_that_answers_by_datagram);
     RUN(without_a_connection_the_datagram_s_mtu_holds);
+    RUN(what_is_too_long_for_a_datagram_gets_no_error_while_a_connection_is_made);
+    RUN(a_connection_that_broke_or_leaves_causes_no_error_before_the_engine_has_decided);
     RUN(a_super_frame_crosses_whole_where_both_agree);
     RUN(a_packet_whose_checksum_was_seen_to_be_right_crosses);
     RUN(a_super_frame_is_cut_where_they_do_not);

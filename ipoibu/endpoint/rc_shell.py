@@ -41,7 +41,11 @@ EVENTS: Final = frozenset(
         _core.EVENT_CONNECTION_GONE,
     )
 )
-_TX_MODES: Final = {TxMode.UD: _core.TX_UD, TxMode.UD_NOTIFY: _core.TX_UD_NOTIFY}
+_TX_MODES: Final = {
+    TxMode.UD: _core.TX_UD,
+    TxMode.UD_NOTIFY: _core.TX_UD_NOTIFY,
+    TxMode.UD_CONNECTING: _core.TX_UD_CONNECTING,
+}
 
 
 @dataclass(slots=True)

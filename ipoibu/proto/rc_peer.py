@@ -3,11 +3,15 @@
 
                                                                               packets go
     NONE       no connection; the pump reports the next packet                by datagram, notify
-    TRYING     our request is under way                                       by datagram
-    AWAITING   the peer's request is under way, for both directions           by datagram
+    TRYING     our request is under way                                       by datagram, none too long
+    AWAITING   the peer's request is under way, for both directions           by datagram, none too long
     UP         a connection is established                                    by connection
     BACKOFF    the last request failed; the wait doubles with each failure    by datagram
     READY      the wait is over, and we remember its length                   by datagram, notify
+
+A packet that is too long for a datagram gets an ICMP error where no request is under way, and Linux then
+sends short packets to that destination for ten minutes. While one is, the pump drops such packets instead,
+because a connection follows soon.
 
 AWAITING occurs only in the `rfc` profile, where one connection serves both directions (C6).
 """
@@ -52,6 +56,7 @@ class Action(enum.Enum):
     ABANDON = "drop the connection, established or under way"
     UD_NOTIFY = "send by datagram, and have the pump report the next packet"
     UD = "send by datagram"
+    UD_CONNECTING = "send by datagram, and drop what is too long for it"
     RC = "send by the connection"
     PENALIZE = "count the failure, wait longer next time"
     ARM = "start the state's timer"
@@ -62,15 +67,15 @@ _S, _I, _A = State, Input, Action
 
 # fmt: off
 MACHINE: Final = Table("RC peer", State.NONE, {
-    (_S.NONE, _I.WANTED):   (_S.TRYING, (_A.UD, _A.START)),
-    (_S.NONE, _I.EXPECTED): (_S.AWAITING, (_A.UD,)),
+    (_S.NONE, _I.WANTED):   (_S.TRYING, (_A.UD_CONNECTING, _A.START)),
+    (_S.NONE, _I.EXPECTED): (_S.AWAITING, (_A.UD_CONNECTING,)),
     (_S.NONE, _I.SERVED):   (_S.UP, (_A.RC,)),
     (_S.NONE, _I.GONE):     (_S.NONE, ()),
     (_S.TRYING, _I.WANTED):     (_S.TRYING, ()),
     (_S.TRYING, _I.EXPECTED):   (_S.AWAITING, (_A.ABANDON,)),
     (_S.TRYING, _I.SERVED):     (_S.UP, (_A.ABANDON, _A.RC)),
     (_S.TRYING, _I.OTHER_FORM): (_S.TRYING, (_A.START,)),
-    (_S.TRYING, _I.FAILED):     (_S.BACKOFF, (_A.PENALIZE, _A.ARM)),
+    (_S.TRYING, _I.FAILED):     (_S.BACKOFF, (_A.UD, _A.PENALIZE, _A.ARM)),
     (_S.TRYING, _I.GONE):       (_S.NONE, (_A.ABANDON, _A.UD_NOTIFY, _A.FORGET)),
     (_S.AWAITING, _I.WANTED):   (_S.AWAITING, ()),
     (_S.AWAITING, _I.EXPECTED): (_S.AWAITING, ()),
@@ -84,12 +89,12 @@ MACHINE: Final = Table("RC peer", State.NONE, {
     (_S.UP, _I.FLAPPED):  (_S.BACKOFF, (_A.UD, _A.PENALIZE, _A.ARM)),
     (_S.UP, _I.GONE):     (_S.NONE, (_A.ABANDON, _A.UD_NOTIFY, _A.FORGET)),
     (_S.BACKOFF, _I.WANTED):   (_S.BACKOFF, ()),
-    (_S.BACKOFF, _I.EXPECTED): (_S.AWAITING, ()),
+    (_S.BACKOFF, _I.EXPECTED): (_S.AWAITING, (_A.UD_CONNECTING,)),
     (_S.BACKOFF, _I.SERVED):   (_S.UP, (_A.RC,)),
     (_S.BACKOFF, _I.GONE):     (_S.NONE, (_A.UD_NOTIFY, _A.FORGET)),
     (_S.BACKOFF, _I.TIMEOUT):  (_S.READY, (_A.UD_NOTIFY, _A.ARM)),
-    (_S.READY, _I.WANTED):   (_S.TRYING, (_A.UD, _A.START)),
-    (_S.READY, _I.EXPECTED): (_S.AWAITING, (_A.UD,)),
+    (_S.READY, _I.WANTED):   (_S.TRYING, (_A.UD_CONNECTING, _A.START)),
+    (_S.READY, _I.EXPECTED): (_S.AWAITING, (_A.UD_CONNECTING,)),
     (_S.READY, _I.SERVED):   (_S.UP, (_A.RC,)),
     (_S.READY, _I.GONE):     (_S.NONE, (_A.FORGET,)),
     (_S.READY, _I.TIMEOUT):  (_S.NONE, (_A.FORGET,)),
@@ -105,6 +110,7 @@ class TxMode(enum.Enum):
 
     UD_NOTIFY = "watched"  # by datagram, and the pump reports the first packet: `RcPolicy.wanted`
     UD = "datagram"
+    UD_CONNECTING = "connecting"  # by datagram, and the pump drops what is too long for it
     RC = "connection"
 
 

@@ -139,14 +139,20 @@ class RcPolicy:
         return peer.route if peer and peer.route else TxRoute(bare, TxMode.UD_NOTIFY)
 
     def wanted(self, now: float, hwaddr: HwAddr, destination: Destination) -> list[RcEffect]:
-        """The pump sent a packet to a peer in the mode UD_NOTIFY, by the datagram path `destination`."""
+        """The pump sent a packet to a peer in the mode UD_NOTIFY, by the datagram path `destination`. It goes
+        on in UD_CONNECTING.
+        """
+        bare = replace(hwaddr, flags=0)
+        peer = None
         if self._is_open and hwaddr.flags & RC_FLAG:
-            peer = self._peer(now, replace(hwaddr, flags=0))
+            peer = self._peer(now, bare)
             if peer is None:
                 self._count("connection_peers_full")
-            else:
-                peer.destination = destination
-                self._feed_peer(now, peer, _PeerInput.WANTED)
+        if peer is None:
+            self._effects.append(TxRoute(bare, TxMode.UD))
+        else:
+            peer.destination = destination
+            self._feed_peer(now, peer, _PeerInput.WANTED)
         return self._take()
 
     def forget(self, now: float, hwaddr: HwAddr) -> list[RcEffect]:
@@ -517,6 +523,8 @@ class RcPolicy:
                     self._steer(peer, TxRoute(peer.hwaddr, TxMode.UD_NOTIFY))
                 case rc_peer.Action.UD:
                     self._steer(peer, TxRoute(peer.hwaddr, TxMode.UD))
+                case rc_peer.Action.UD_CONNECTING:
+                    self._steer(peer, TxRoute(peer.hwaddr, TxMode.UD_CONNECTING))
                 case rc_peer.Action.RC:
                     self._connected(peer)
                 case rc_peer.Action.PENALIZE:

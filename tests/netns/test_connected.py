@@ -253,3 +253,18 @@ def test_a_flood_of_requests_is_refused_at_the_cap(sh: Sh, until: Until) -> None
         assert len(one.ask("conn")) <= CONNECTIONS_PER_PORT_MAX + 2
         sh(one, f"ping -c 2 -i 0.2 -W 3 -M do -s {LARGE} {_ip(other)}")
         assert _live(one)
+
+
+def test_a_long_packet_before_the_connection_leaves_the_path_mtu_alone(
+    connected: Lab, sh: Sh, until: Until
+) -> None:
+    """An ICMP error would keep Linux to short packets for ten minutes."""
+    first, second = connected.hosts
+    target = str(second.ipv4.ip)
+    ping = ["ping", "-q", "-c1", "-W1", "-s60000", "-M", "do", target]
+    until(lambda: first.run(ping).returncode == 0, 20)
+    assert "mtu" not in sh(first, f"ip route get {target}")
+    second.kill()
+    second.start()
+    until(lambda: first.run(ping).returncode == 0, 40)
+    assert "mtu" not in sh(first, f"ip route get {target}")

@@ -192,7 +192,7 @@ def test_the_first_packet_asks_for_a_connection(desk: Desk) -> None:
     (connect,) = desk.manager.requests
     assert isinstance(connect, Connect)
     assert (connect.destination, connect.qpn) == (TO_PEER, desk.fabric.pairs[0].qpn)
-    assert desk.pump.said[-1] == ("path", TO_PEER, _core.TX_UD)
+    assert desk.pump.said[-1] == ("path", TO_PEER, _core.TX_UD_CONNECTING)
 
 
 def test_packets_go_by_the_connection_once_it_is_established(desk: Desk) -> None:

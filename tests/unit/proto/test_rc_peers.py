@@ -120,7 +120,7 @@ def test_a_request_without_a_queue_pair_for_it_is_rejected() -> None:
 def test_in_the_rfcs_profile_too_and_the_next_packet_asks_by_itself() -> None:
     desk = Desk(RFC)
     handle, effects = desk.request()
-    assert paths(effects) == [TxMode.UD]
+    assert paths(effects) == [TxMode.UD_CONNECTING]
     desk.open_qps.remove(handle)
     effects = desk.note(desk.connections.open_failed(desk.now, handle, "none left"))
     assert paths(effects) == [TxMode.UD_NOTIFY]
@@ -176,7 +176,7 @@ def test_of_two_requests_that_cross_the_larger_address_wins_and_we_are_smaller()
     assert Disconnect(connect.handle) in effects
     assert CloseQp(connect.handle) in effects
     assert OpenQp(handle) in effects
-    assert desk.route().tx_mode is TxMode.UD
+    assert desk.route().tx_mode is TxMode.UD_CONNECTING
     desk.open(handle)
     desk.event(Established(handle))
     assert desk.route().handle == handle

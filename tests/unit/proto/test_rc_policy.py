@@ -61,8 +61,8 @@ def test_the_first_packet_makes_a_connection_and_the_others_go_by_datagram_meanw
     assert desk.route() == TxRoute(replace(PEER, flags=0), TxMode.UD_NOTIFY)
     effects = desk.want()
     (opened,) = pick(OpenQp, effects)
-    assert paths(effects) == [TxMode.UD]
-    assert desk.route().tx_mode is TxMode.UD
+    assert paths(effects) == [TxMode.UD_CONNECTING]
+    assert desk.route().tx_mode is TxMode.UD_CONNECTING
     (connect,) = pick(Connect, desk.open(opened.handle))
     assert connect.handle == opened.handle
     assert connect.service_id == 0x1000000000000049  # C7: Linux's form first
@@ -84,7 +84,7 @@ def test_the_first_packet_makes_a_connection_and_the_others_go_by_datagram_meanw
 def test_a_neighbour_that_does_not_announce_rc_is_left_alone() -> None:
     desk = Desk()
     plain = replace(PEER, flags=0)
-    assert desk.want(plain) == []
+    assert desk.want(plain) == [TxRoute(plain, TxMode.UD)]
     assert desk.route(plain).tx_mode is TxMode.UD
 
 
@@ -97,7 +97,7 @@ def test_flags_do_not_make_another_host() -> None:
 
 def test_nothing_happens_while_the_link_is_down() -> None:
     desk = Desk(is_open=False)
-    assert desk.want() == []
+    assert desk.want() == [TxRoute(replace(PEER, flags=0), TxMode.UD)]
     assert desk.route().tx_mode is TxMode.UD
     _, effects = desk.request()
     (reject,) = pick(Reject, effects)
@@ -387,7 +387,7 @@ def test_the_link_goes_down_with_every_connection() -> None:
     assert desk.open_qps == set()
     assert desk.connections.deadline() is None
     assert len(desk.connections) == 0
-    assert desk.want() == []
+    assert desk.want() == [TxRoute(replace(PEER, flags=0), TxMode.UD)]
 
 
 def test_answers_that_come_too_late_are_nobodys() -> None:
