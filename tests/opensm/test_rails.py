@@ -113,7 +113,9 @@ def rails(partitions: str, work: Path) -> Iterator[Rails]:
 def test_the_backup_is_a_member_and_takes_over_when_the_wire_is_pulled(tmp_path: Path) -> None:
     with rails(red(1, 2, 3), tmp_path) as two:
         two.start()
-        assert two.states() == {FIRST: "active", SECOND: "backup"}
+        until(
+            lambda: two.states() == {FIRST: "active", SECOND: "backup"}, "the backup does not join"
+        )
         until(two.reaches, "no way to the first host")
         until(lambda: two.members() == {1, 2, 3}, "the backup is no member")
         before = two.first.ask("show")
