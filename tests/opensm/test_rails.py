@@ -60,8 +60,9 @@ class Rails:
     def states(self) -> dict[str, str]:
         return {rail["device"]: rail["state"] for rail in self.first.ask("show")["rails"]}
 
-    def reaches(self) -> bool:
-        command = ["ping", "-q", "-c1", "-W1", str(self.first.ipv4.ip)]
+    def reaches(self, data_bytes: int = 56) -> bool:
+        size = [f"-s{data_bytes}", "-Mdo"]
+        command = ["ping", "-q", "-c1", "-W1", *size, str(self.first.ipv4.ip)]
         return self.second.run(command).returncode == 0
 
     def wire(self, state: str) -> None:
@@ -110,8 +111,13 @@ def rails(partitions: str, work: Path) -> Iterator[Rails]:
             relay.wait()
 
 
-def test_the_backup_is_a_member_and_takes_over_when_the_wire_is_pulled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["datagram", "connected"])
+def test_the_backup_is_a_member_and_takes_over_when_the_wire_is_pulled(
+    tmp_path: Path, mode: str
+) -> None:
     with rails(red(1, 2, 3), tmp_path) as two:
+        for host in (two.first, two.second):
+            host.options += ["--mode", mode]
         two.start()
         until(
             lambda: two.states() == {FIRST: "active", SECOND: "backup"}, "the backup does not join"
@@ -126,6 +132,8 @@ def test_the_backup_is_a_member_and_takes_over_when_the_wire_is_pulled(tmp_path:
         assert before["addresses"] == after["addresses"]
         assert before["hwaddr"] != after["hwaddr"]
         assert two.members() == {1, 2, 3}
+        if mode == "connected":
+            until(lambda: two.reaches(60000), "no connection by the second wire")
         two.wire("up")
         until(lambda: two.states() == {FIRST: "backup", SECOND: "active"}, "the wire is back")
         assert two.reaches()

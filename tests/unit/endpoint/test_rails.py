@@ -314,6 +314,26 @@ def test_a_child_has_the_ports_of_its_parent_and_goes_on_without_it(two: Two) ->
     assert [len(made) for made in two.made.values()] == [1, 2]
 
 
+def test_a_child_stays_on_its_own_rail_while_the_sa_refuses_the_parents(two: Two) -> None:
+    two.subnet.sa.make_broadcast(RED)
+    two.pkeys["memory0"] = (0xFFFF, RED)
+    endpoint = two.open("memory1")
+    until(lambda: _states(endpoint) == ["backup", "active"])
+    child = endpoint.child(RED)
+    two.subnet.endpoints.append(child)
+    child.open()
+    until(lambda: bool(child.show()["state"] == "up"))
+    until(lambda: _states(child) == ["active", "joining"])
+    time.sleep(0.2)
+    assert _states(child) == ["active", "joining"]
+    assert child.stats().get("engine.renewals", 0) == 0
+    two.give("memory1", 0xFFFF, RED)
+    until(lambda: _states(child) == ["backup", "active"])
+    assert _states(endpoint) == ["backup", "active"]
+    group = mgid.broadcast(RED)
+    until(lambda: bool(states(two.subnet.sa, group, 3) & JoinState.FULL_MEMBER))
+
+
 def test_a_child_of_a_closed_parent_does_not_open(two: Two) -> None:
     endpoint = two.open()
     child = endpoint.child(RED)
