@@ -43,11 +43,11 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  python3-yaml network-manager ifupdown netplan.io groff-base debootstrap rpm rpmlint \
                  udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server kea-dhcp6-server isc-dhcp-server \
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
-                 wireguard-go wireguard-tools $(DOCS_PACKAGES)
+                 qemu-system-x86 busybox wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
 NIGHTLY := $(addprefix nightly-,kernels packages fuzz decoders mutation attack)
 .PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak \
-        lint format lab-kernel venv build deps deps-test clean
+        lint format lab-kernel virtual-machine venv build deps deps-test clean
 
 help:
 	@echo 'make lab         two hosts talk IP over InfiniBand in user space, and show it'
@@ -60,6 +60,7 @@ help:
 	@echo 'make bench       five minutes of measuring, beside kernel VXLAN and others'
 	@echo 'make docs        the documentation as a site, in build/site/index.html'
 	@echo 'make lab-kernel  the guest kernel of the lab tests, cached outside the tree'
+	@echo 'make virtual-machine  the kernel and the initrd of the machines in tests/netns, cached, too'
 	@echo 'make build       the C core, in place     make venv   .venv with everything to run'
 	@echo 'make format      format Python and C      make clean  remove all build results'
 
@@ -97,7 +98,7 @@ check-c-verbs:
 test-builds: deps-test $(VENV)/.dev build
 	$(PYTEST) --dist loadfile -n $(JOBS) -m 'builds and not nightly' tests/unit tests/package
 
-test-netns: deps-test $(VENV)/.dev build
+test-netns: deps-test $(VENV)/.dev build virtual-machine
 	@$(MAKE) --no-print-directory -j2 netns-spread netns-beside
 	$(PYTEST) -m serial tests/netns
 	$(if $(SUDO),$(SUDO) $(SPREAD) $(WAITING) -p no:cacheprovider -m 'root and not serial and not beside' tests/netns)
@@ -164,6 +165,10 @@ format: $(VENV)/.dev
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 	clang-format -i $(C_FILES)
+
+# Fetches a kernel of Debian; in the tests' own network namespaces there is no way to it.
+virtual-machine:
+	@tests/netns/virtual/build
 
 lab-kernel:
 	@ipoibu/lab/guests/kernel/build

@@ -82,6 +82,10 @@ ELSEWHERE: Final = {
     "docs/packaging.md: SOURCE_DATE_EPOCH": ("tests/package/test_wheel.py", "SOURCE_DATE_EPOCH"),
     "docs/partitions.md: ipoibu up": ("tests/netns/test_children.py", "partitions.conf"),
     "docs/ethernet.md: ipoibu up": ("tests/netns/test_ethernet.py", "set ib0 master br0"),
+    "docs/ethernet.md: ip tuntap": (
+        "tests/netns/virtual/machine.py",
+        "ip tuntap add {NETDEV} mode tap vnet_hdr",
+    ),
     "docs/ethernet.md: ipoibu guests": ("tests/netns/test_ethernet.py", 'ask("guests")'),
     "docs/ethernet.md: # ipoibu doctor": ("tests/netns/test_ethernet.py", 'cli(host, "doctor"'),
     "docs/ethernet.md: ipoibu child": ("tests/lab/test_ethernet.py", "ipoibu child add ib0 0x8001"),
