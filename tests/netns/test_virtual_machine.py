@@ -29,7 +29,7 @@ from tests.netns.programs import running
 from tests.netns.streams import lengths, moved
 from tests.netns.virtual.machine import NETDEV, Machine, find_files, machine
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.netns, pytest.mark.beside, pytest.mark.timeout(180)]
 
 MAC = "52:54:00:00:00:01"
 IPV6 = "fd77::11"
