@@ -184,8 +184,8 @@ ETHERNET_QUERY_RESPONSE_S: Final = 10.0  # RFC 3376 §8.3
 ETHERNET_LAST_MEMBER_S: Final = (
     2.0  # RFC 3376 §8.8, for the other guests of a group that one leaves
 )
-ETHERNET_QUERY_FAST_S: Final = 1.0  # RFC 3376 §8.8: their time to answer
-ETHERNET_STARTUP_QUERIES: Final = 2  # one FAST_S apart, before those of QUERY_S; RFC 3376 §8.7
+# RFC 3376 §8.8: their time to answer; also from the first general query to the second, then doubled
+ETHERNET_QUERY_FAST_S: Final = 1.0
 ETHERNET_MEMBERSHIP_S: Final = 260.0  # RFC 3376 §8.4: 2 queries and a response
 
 # Routes

@@ -32,8 +32,16 @@ def world(*options: str) -> Iterator[Bridged]:
         host.options += ["--ethernet", *options]
         for each in lab.hosts:
             each.start()
-        for command in ("add br0 type bridge", "set br0 up", "set ib0 master br0"):
-            assert host.run(["ip", "link", *command.split()]).returncode == 0
+        quiet = (
+            "echo 1 >/proc/sys/net/ipv6/conf/br0/disable_ipv6"  # else br0 may be the first guest
+        )
+        for command in (
+            "ip link add br0 type bridge",
+            quiet,
+            "ip link set br0 up",
+            "ip link set ib0 master br0",
+        ):
+            assert host.run(["sh", "-c", command]).returncode == 0
         names = [f"ipoibu-{os.getpid()}-pair-{next(_SERIAL)}" for _ in range(2)]
         guests = [Namespace.create(name) for name in names]
         for number, guest in enumerate(guests):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The groups of the guests, by their IGMP and MLD reports: snooping as in RFC 4541, with a querier.
 
-Guests report a group when they join it, and again when asked. So we ask: thrice within two seconds after
-the link came up or the TAP came into a bridge, and then every `ETHERNET_QUERY_S`, in the name of nobody
+Guests report a group when they join it, and again when asked. So we ask: when the link came up or the TAP
+came into a bridge, again after 1, 2, 4 .. 64 s, and then every `ETHERNET_QUERY_S`, in the name of nobody
 (0.0.0.0) or of our link-local address, towards the guests alone. A guest that reports no more leaves its
 groups. When the last known guest leaves a group, we ask the others, of which one may have kept silent
 because it heard the report of the first (RFC 2236 §3).
@@ -22,7 +22,6 @@ from ipoibu.limits import (
     ETHERNET_QUERY_FAST_S,
     ETHERNET_QUERY_RESPONSE_S,
     ETHERNET_QUERY_S,
-    ETHERNET_STARTUP_QUERIES,
     MEMBERSHIP_SOURCES_MAX,
 )
 from ipoibu.proto.context import EngineContext
@@ -55,7 +54,7 @@ class GuestListeners:
         self._interest: OrderedDict[_Pair, Interest] = OrderedDict()
         self._guests: dict[IpAddress, set[Mac]] = {}
         self._source = IPv6Address(0)
-        self._startup_queries = 0  # that are still to come
+        self._interval_s = ETHERNET_QUERY_S  # from the next query to the one after it
 
     def __len__(self) -> int:
         return len(self._interest)
@@ -70,9 +69,9 @@ class GuestListeners:
         self.ask_again(now)
 
     def ask_again(self, now: float) -> None:
-        """Ask at once, and again a second later: there may be other guests than before, and a bridge
-        announces its new port before it forwards."""
-        self._startup_queries = ETHERNET_STARTUP_QUERIES
+        """Ask at once, and again soon: there may be other guests than before, and a bridge announces its new
+        port before it forwards, on a busy machine long before."""
+        self._interval_s = ETHERNET_QUERY_FAST_S
         self._ask_all(now, None)
 
     def link_down(self) -> None:
@@ -133,11 +132,9 @@ class GuestListeners:
         self._remove(now, pair)
 
     def _ask_all(self, now: float, key: None) -> None:
-        interval_s, response_s = ETHERNET_QUERY_S, ETHERNET_QUERY_RESPONSE_S
-        if self._startup_queries:
-            self._startup_queries -= 1
-            interval_s = response_s = ETHERNET_QUERY_FAST_S
-        self._ask(None, response_s)
+        interval_s = self._interval_s
+        self._interval_s = min(2 * interval_s, ETHERNET_QUERY_S)
+        self._ask(None, min(interval_s, ETHERNET_QUERY_RESPONSE_S))
         self._context.timers.arm(self._ask_all, key, now + interval_s)
 
     def _ask(self, group: IpAddress | None, response_s: float) -> None:

@@ -17,7 +17,7 @@ from ipoibu.ib import Destination
 from ipoibu.limits import (
     ETHERNET_ANSWER_S,
     ETHERNET_CHECKS,
-    ETHERNET_QUERY_FAST_S,
+    ETHERNET_QUERY_S,
     ETHERNET_SEARCHES_BURST,
     ETHERNET_WAITING_MAX,
     ETHERNET_WAITING_PACKETS,
@@ -183,7 +183,7 @@ def test_under_a_subnet_administrator_only_neighbours_of_guests_have_a_path() ->
 
 
 def test_a_packet_for_a_silent_guest_waits_for_its_answer(lan: Lan) -> None:
-    lan.run(2 * ETHERNET_QUERY_FAST_S)  # the queries of the start
+    lan.run(ETHERNET_QUERY_S + 5)  # the queries of the start
     lan.clear()
     waiting = [lan.link_packet(PEER_IP, GUEST_IP) for _ in range(ETHERNET_WAITING_PACKETS + 1)]
     [(frame, question)] = lan.arp_frames()
