@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ipoibu.addr import Gid
 from ipoibu.endpoint.link import pkey_place
+from ipoibu.endpoint.retry import rest
 from ipoibu.errors import Closed, IpoibuError, LinkError
 from ipoibu.fabric.sa.flush import Flush
 from ipoibu.fabric.shared_port import SharedPort
@@ -125,12 +126,7 @@ class BackupMember:
                 if backoff.refusals.add():
                     place, times = self._sa.info.device, backoff.refusals.times
                     _log.warning("rail %s waits outside of the link: %s%s", place, error, times)
-                try:
-                    async with asyncio.timeout(backoff.next_s()):
-                        await self._changed.wait()
-                    backoff.shorten()
-                except TimeoutError:
-                    pass
+                await rest(backoff, self._changed)
 
     async def _catch_up(self) -> None:
         if pkey_place(self._sa, self._params.pkey) is None:

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Awaitable
 from typing import Protocol
 
+from ipoibu.endpoint.retry import rest
 from ipoibu.errors import IpoibuError
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import GROUP_BACKOFF_MAX_S, GROUP_BACKOFF_MIN_S
@@ -114,12 +115,7 @@ class HeavyFlush:
                 if backoff.refusals.add():
                     place, times = self._interface.place, backoff.refusals.times
                     _log.warning("%s: the link stays down: %s%s", place, error, times)
-            try:
-                async with asyncio.timeout(backoff.next_s()):
-                    await self._changed.wait()
-                backoff.shorten()
-            except TimeoutError:
-                pass
+            await rest(backoff, self._changed)
         self._task = None
 
     def _resume(self, params: PartitionParams) -> None:

@@ -108,7 +108,7 @@ class Interface:
             on_lease6=self._dhcp.changed6,
         )
         self.receives_all = self.config.allmulticast
-        """Return whether a multicast router or a proxy needs all groups of the link."""
+        """True if a multicast router or a proxy needs all groups of the link."""
         self._is_host_receiving_all = False
         self._is_proxy_receiving_all = False
         self._callbacks = callbacks

@@ -102,7 +102,7 @@ class Shell:
         self.rc: RcShell | None = None  # in connected mode
         self.subnet: Subnet | None = None  # where there is a subnet administrator
         self.is_severed = False
-        """Return whether the data path has ended and another one has yet to come."""
+        """True when the data path has ended and another one has yet to come."""
         self._loop = loop
         self._engine = engine
         self._path = path

@@ -107,8 +107,7 @@ class Subnet:
         self._sent_to: Counter[Gid] = Counter()  # by group: how many groups send by it
         self.note_pkey(interface.params)
         self.renewed()
-        self._tasks: dict[tuple[str, Gid], asyncio.Task[None]] = {}
-        self._requests: dict[tuple[str, Gid], Request] = {}  # of these tasks
+        self._requests: dict[tuple[str, Gid], tuple[Request, asyncio.Task[None]]] = {}
         sa.listen(self._notified)
 
     def note_pkey(self, params: PartitionParams) -> None:
@@ -140,13 +139,13 @@ class Subnet:
     def close(self) -> None:
         """End all requests; the engine's own `Detach` effects have left the groups."""
         self.close_all_groups()
-        for task in self._tasks.values():
+        for _, task in self._requests.values():
             task.cancel()
 
     def hand_over(self) -> list[Request]:
         """End, but stay in the groups that we receive, because the port of another rail carries the traffic
         now; return the requests under way."""
-        requests = list(self._requests.values())
+        requests = [request for request, _ in self._requests.values()]
         self.stop_listening()
         self.close()
         for group in self._sent_to:
@@ -370,19 +369,17 @@ class Subnet:
         gid = request.gid if isinstance(request, FindPath) else request.mgid
         self._end(kind, gid)
         key = kind, gid
-        self._requests[key] = request
-        task = self._tasks[key] = self._loop.create_task(work)
+        task = self._loop.create_task(work)
+        self._requests[key] = request, task
         task.add_done_callback(lambda done: self._ended(key, done))
 
     def _end(self, kind: str, gid: Gid) -> None:
-        task = self._tasks.pop((kind, gid), None)
-        self._requests.pop((kind, gid), None)
-        if task is not None:
-            task.cancel()
+        if under_way := self._requests.pop((kind, gid), None):
+            under_way[1].cancel()
 
     def _ended(self, key: tuple[str, Gid], task: asyncio.Task[None]) -> None:
-        if self._tasks.get(key) is task:
-            del self._tasks[key], self._requests[key]
+        if key in self._requests and self._requests[key][1] is task:
+            del self._requests[key]
         if not task.cancelled() and (error := task.exception()) is not None:
             if not isinstance(error, IpoibuError):  # a defect of ours: one request is lost
                 _log.error("request %s %s to the SA failed", *key, exc_info=error)

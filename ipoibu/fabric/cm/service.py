@@ -49,7 +49,7 @@ class CmService(Worker):
     forms: ClassVar[tuple[ServiceForm, ...]]
     """The forms of service ID by which we connect to a peer, in the order in which we try them (C7)."""
     accepts: ClassVar[bool] = True
-    """Return whether peers can connect to us, too."""
+    """True if peers can connect to us, too."""
 
     def __init__(self) -> None:
         super().__init__("ipoibu-cm")
