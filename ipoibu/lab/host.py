@@ -143,7 +143,10 @@ class Host:
 
     def kill(self) -> None:
         """End the daemon as a crash does."""
+        pid = self.pid
         self._end(signal.SIGKILL)
+        if self._subnet is not None and pid is not None:
+            self._subnet.ibsim.release(pid)
 
     def _end(self, number: int) -> int:
         daemon, self._daemon = self._daemon, None

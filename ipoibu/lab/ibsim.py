@@ -31,6 +31,7 @@ HOSTS_MAX: Final = 9  # ibsim serves ten clients, and OpenSM is one
 START_S: Final = 20.0  # a second on an idle machine
 CONNECTS: Final = 50  # attempts of a diagnostic program to reach ibsim
 CONNECT_DELAY_S: Final = 0.2
+_PROMPT: Final = b"sim> "
 _REFUSAL: Final = "sim_init: connect failed"
 STOP_S: Final = 3.0
 MASTER: Final = "MASTER"  # states of an OpenSM, as its log names them
@@ -79,6 +80,7 @@ class Ibsim:
         self._standby: subprocess.Popen[bytes] | None = None
         self._starts = 0
         self._standby_directory = directory / "standby"
+        self._console = directory / "ibsim.out"
 
     def __enter__(self) -> Self:
         try:
@@ -103,7 +105,7 @@ class Ibsim:
         topology = self.directory / "net.txt"
         topology.write_text(_topology(self._hosts), "ascii")
         environment = {k: v for k, v in self._environment.items() if k != "LD_PRELOAD"}
-        output = self.directory / "ibsim.out"
+        output = self._console
         # ibsim reads commands, and exits at the end of its input: it gets a pipe
         with output.open("wb") as out:
             self._ibsim = self._run(
@@ -121,6 +123,29 @@ class Ibsim:
             _end(self._ibsim)
             self._ibsim = None
 
+    def release(self, pid: int) -> None:
+        """Free the place of a program that was killed: ibsim keeps it until it fails to send there, and
+        it has ten."""
+        if self._ibsim is None:
+            return
+        for client, owner in re.findall(rb"Client (\d+): pid (\d+) ", self._command("Attached")):
+            if int(owner) == pid:
+                self._command(f"X {int(client)}")
+
+    def _command(self, words: str) -> bytes:
+        """Return what ibsim prints for a command, up to its next prompt."""
+        assert self._ibsim is not None
+        assert self._ibsim.stdin is not None
+        before = self._console.stat().st_size
+
+        def printed() -> bytes:
+            return self._console.read_bytes()[before:]
+
+        self._ibsim.stdin.write(words.encode("ascii") + b"\n")
+        self._ibsim.stdin.flush()
+        self._await(lambda: printed().endswith(_PROMPT), self._ibsim, self._console)
+        return printed()
+
     # ---- its manager
 
     def start_opensm(self, partitions: str) -> None:
@@ -136,10 +161,9 @@ class Ibsim:
         self._await(lambda: self._sweeps() > 0, self._opensm, output)
 
     def kill_opensm(self) -> None:
-        """Kill OpenSM as a power failure would: it sends no notice, and ibsim keeps its host taken."""
+        """Kill OpenSM as a power failure would: it sends no notice."""
         if self._opensm is not None:
-            self._opensm.kill()
-            self._opensm.wait()
+            self._kill(self._opensm)
             self._opensm = None
 
     def is_master(self) -> bool:
@@ -172,8 +196,7 @@ class Ibsim:
     def kill_standby(self) -> None:
         """Kill the standby, or the master that it has become."""
         if self._standby is not None:
-            self._standby.kill()
-            self._standby.wait()
+            self._kill(self._standby)
             self._standby = None
 
     def await_standby(self) -> None:
@@ -255,6 +278,11 @@ class Ibsim:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+        self.release(process.pid)
 
     def _sweeps(self) -> int:
         """Return how often OpenSM has brought the subnet up."""

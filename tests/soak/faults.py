@@ -33,10 +33,10 @@ class Faults:
             self._tun_mtu,
             self._stop,
             self._restart,
+            self._kill,
         ]
-        # ibsim keeps the place of a program that was killed, and its ports have no carrier to lose.
         if subnet is None:
-            self.kinds += [self._kill, self._loss, self._netdev_mtu]
+            self.kinds += [self._loss, self._netdev_mtu]
         else:
             self.kinds += [self._sweep, self._sm_restart, self._sm_handover]
 
