@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from ipoibu.sandbox.user import User
 
 
-class Dynamic(enum.Enum):
+class Dynamic(enum.StrEnum):
     """Where an address comes from that nobody gives."""
 
     DHCP = "dhcp"
     DHCP6 = "dhcp6"
 
 
-class Proxied(enum.Enum):
+class Proxied(enum.StrEnum):
     """Says what an interface answers for, besides networks."""
 
     ROUTES = "routes"
@@ -69,7 +69,7 @@ def parse_neighbour(text: str) -> IpAddress:
 
 def parse_address(text: str) -> IpInterface | Dynamic:
     """Read a host address with its prefix length, `10.0.0.1/24` or `fd00::1/64`, or `dhcp` or `dhcp6`."""
-    if text in (each.value for each in Dynamic):
+    if text in tuple(Dynamic):
         return Dynamic(text)
     try:
         address = ipaddress.ip_interface(text)

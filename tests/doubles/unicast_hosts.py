@@ -22,14 +22,9 @@ from ipoibu.wire import mesh
 from ipoibu.wire.mesh import Greeting, Operation
 from ipoibu.wire.mesh_stream import FrameKind, FrameReader
 from tests.doubles.packets import until
+from tests.doubles.ports import reserved_port
 
 WAIT_S: Final = 20.0
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("", 0))
-        return int(sock.getsockname()[1])
 
 
 class UnicastHosts:
@@ -37,7 +32,7 @@ class UnicastHosts:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack, self._switch = stack, MemorySwitch(7)
-        self.ports = {number: free_port() for number in range(1, 5)}
+        self.ports = {number: stack.enter_context(reserved_port()) for number in range(1, 5)}
 
     def start(
         self,

@@ -29,21 +29,26 @@ class Machine:
     """A machine that runs. Its shell and its monitor (QMP) are sockets, so it belongs to one thread."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], shell: socket.socket, monitor: socket.socket
+        self,
+        process: subprocess.Popen[bytes],
+        log: Path,
+        shell: socket.socket,
+        monitor: socket.socket,
     ) -> None:
         self.process = process
+        self._log = log
         self._shell = shell.makefile("rwb", buffering=0)
         self._monitor = monitor.makefile("rwb", buffering=0)
 
     def booted(self) -> None:
         """Wait for the shell."""
-        assert self._answer(self._shell.readline) == (0, "")
+        assert self._answer() == (0, "")
 
     def run(self, command: str) -> tuple[int, str]:
         """Run a line of shell in the machine; return its exit status and its output."""
         assert "\n" not in command
         self._shell.write(command.encode() + b"\n")
-        return self._answer(self._shell.readline)
+        return self._answer()
 
     def sh(self, command: str) -> str:
         """Run a line of shell that must succeed; return its output."""
@@ -66,12 +71,11 @@ class Machine:
             if "return" in answer:
                 return answer["return"]
 
-    @staticmethod
-    def _answer(readline: Any) -> tuple[int, str]:
+    def _answer(self) -> tuple[int, str]:
         lines: list[str] = []
         while True:
-            line = readline().decode(errors="replace")
-            assert line, f"the machine has ended: {lines}"
+            line = self._shell.readline().decode(errors="replace")
+            assert line, f"the machine has ended: {lines} {self._log.read_text(errors='replace')}"
             if line.startswith("= "):
                 return int(line[2:]), "".join(lines)
             lines.append(line)
@@ -99,7 +103,7 @@ def machine(
                     *["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-nographic"],
                     *["-machine", "q35", "-accel", "tcg", "-m", str(MEMORY_MIB), "-no-reboot"],
                     *["-kernel", str(files / "vmlinuz"), "-initrd", str(files / "initrd")],
-                    *["-append", "console=ttyS0 quiet panic=-1"],
+                    *["-append", "console=ttyS0 quiet panic=-1 no_timer_check"],
                     *["-netdev", f"tap,id=net,ifname={NETDEV},script=no,downscript=no"],
                     "-device",
                     f"virtio-net-pci,netdev=net,mac={mac},host_mtu={mtu},romfile=",
@@ -116,7 +120,7 @@ def machine(
         try:
             for end in (shell, monitor):
                 end.settimeout(ANSWER_S)
-            running = Machine(process, shell, monitor)
+            running = Machine(process, log, shell, monitor)
             running.qmp("qmp_capabilities")
             yield running
         finally:

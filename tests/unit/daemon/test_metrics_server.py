@@ -13,21 +13,17 @@ from ipoibu.daemon import metrics_server
 from ipoibu.daemon.metrics_server import ListenAddress, MetricsServer
 from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.limits import METRICS_REQUESTS_MAX
+from tests.doubles.ports import reserved_port
 
 pytest.importorskip("prometheus_client")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def server() -> Iterator[MetricsServer]:
-    server = MetricsServer(ListenAddress.parse(f"127.0.0.1:{_free_port()}"))
-    yield server
-    server.close()
+    with reserved_port() as port:
+        server = MetricsServer(ListenAddress.parse(f"127.0.0.1:{port}"))
+        yield server
+        server.close()
 
 
 def _connect(server: MetricsServer) -> socket.socket:
@@ -80,13 +76,13 @@ def test_rubbish_gets_an_answer_of_http(server: MetricsServer) -> None:
 
 
 def test_a_closed_server_listens_no_more() -> None:
-    server = MetricsServer(ListenAddress.parse(f"[::1]:{_free_port()}"))
-    port = server.port
-    server.start(tuple)
-    server.close()
-    server.close()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("::1", port))
+    with reserved_port() as port:
+        server = MetricsServer(ListenAddress.parse(f"[::1]:{port}"))
+        server.start(tuple)
+        server.close()
+        server.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("::1", port))
 
 
 def test_a_port_that_is_taken_is_an_error_with_its_address(server: MetricsServer) -> None:

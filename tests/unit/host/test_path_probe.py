@@ -11,6 +11,7 @@ import pytest
 from ipoibu.addr import IpAddress
 from ipoibu.host import path_probe
 from ipoibu.host.path_probe import PathMtu, PathProbe, path_mtu
+from tests.doubles.ports import reserved_port
 
 HOST = ip_address("192.0.2.2")
 
@@ -63,11 +64,11 @@ def test_a_closed_port_of_this_host_refuses_and_an_open_one_does_not() -> None:
     import socket
 
     loopback = ip_address("127.0.0.1")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    with reserved_port() as port:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(("127.0.0.1", port))
+            with PathProbe(loopback, 0, port) as probe:
+                assert not probe.refuses(0)
         with PathProbe(loopback, 0, port) as probe:
-            assert not probe.refuses(0)
-    with PathProbe(loopback, 0, port) as probe:
-        assert probe.refuses(1500)
-        assert probe.known_mtu_bytes > 1500
+            assert probe.refuses(1500)
+            assert probe.known_mtu_bytes > 1500
