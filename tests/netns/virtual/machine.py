@@ -103,6 +103,7 @@ def machine(
                     *["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-nographic"],
                     *["-machine", "q35", "-accel", "tcg", "-m", str(MEMORY_MIB), "-no-reboot"],
                     *["-kernel", str(files / "vmlinuz"), "-initrd", str(files / "initrd")],
+                    # The kernel takes a timer that a busy host makes late for a broken one, and panics.
                     *["-append", "console=ttyS0 quiet panic=-1 no_timer_check"],
                     *["-netdev", f"tap,id=net,ifname={NETDEV},script=no,downscript=no"],
                     "-device",
