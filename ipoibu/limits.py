@@ -41,6 +41,7 @@ DEFAULT_HOP_LIMIT: Final = 64  # OpenSM's value for a routed link; RoCE needs mo
 NEIGH_PERMANENT_MAX: Final = 65_536  # permanent neighbours of an administrator: never evicted
 NEIGH_MAX: Final = 131_072  # twice the 65 536 nodes of the largest LID space
 NEIGH_EVICTED_AT_ONCE: Final = 16  # strangers that make room when the pump refuses a neighbour
+NEIGH_SUSPECTED_AT_ONCE: Final = 16  # other addresses of a host of which one has moved
 NEIGH_REFUSALS_MAX: Final = QUEUES_MAX  # refusals of one neighbour: each queue may refuse it once
 NEIGH_PENDING_PACKETS: Final = 16  # of each neighbour; Linux unres_qlen is bytes, 101 small packets
 NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # for all neighbours together

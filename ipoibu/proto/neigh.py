@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
 from ipoibu.errors import BadFrame, UsageError
 from ipoibu.limits import (
     MAX_RANDOM_FACTOR,
@@ -25,6 +25,7 @@ from ipoibu.limits import (
     NEIGH_PENDING_TOTAL_PACKETS,
     NEIGH_PERMANENT_MAX,
     NEIGH_REFUSALS_MAX,
+    NEIGH_SUSPECTED_AT_ONCE,
 )
 from ipoibu.proto.context import EngineContext, FrameSource, Resolver
 from ipoibu.proto.effects import Answered, NeighAction, Publish, SendPacket, Withdraw
@@ -58,6 +59,9 @@ class NeighInfo:
     is_router: bool
 
 
+_QueuePair = tuple[Qpn, Gid]
+
+
 @dataclass(slots=True)
 class _Entry:
     ip: IpAddress
@@ -69,6 +73,7 @@ class _Entry:
     is_router: bool = False
     published: NeighAction | None = None
     refusals: int = 0  # by the pump, in a row
+    owner: _QueuePair | None = None  # as `Neighbours._owners` has it
     pending: deque[bytes] = field(default_factory=deque)
 
 
@@ -103,6 +108,7 @@ class Neighbours:
         self._known: OrderedDict[IpAddress, None] = (
             OrderedDict()
         )  # evictable, confirmed, oldest first
+        self._owners: dict[_QueuePair, dict[IpAddress, None]] = {}  # of the REACHABLE entries
         self._permanent: set[IpAddress] = set()
         self._pending = 0
         self._gateways: set[IpAddress] = set()  # of our host's routes
@@ -322,12 +328,15 @@ class Neighbours:
         self._rank(entry, fed)
         for action in actions:
             self._act(now, entry, action, packet, hwaddr)
+        self._note_owner(entry)
         if entry.state is not before or entry.hwaddr != former:
             after = entry.state
             replaced = former if entry.hwaddr != former else None
             self._context.observe(
                 step(Topic.NEIGHBOUR, ip, before, after, fed, hwaddr=entry.hwaddr, former=replaced)
             )
+            if replaced is not None and entry.hwaddr is not None:
+                self._suspect_others(now, replaced, entry.hwaddr)
         if self.watcher is not None:
             if fed is Input.EXHAUSTED:
                 self.watcher.failed(now, ip)
@@ -381,6 +390,31 @@ class Neighbours:
         if entry.hwaddr is not None and hwaddr is not None:
             self._context.count("neigh_moved")
         entry.hwaddr = hwaddr
+
+    def _note_owner(self, entry: _Entry) -> None:
+        confirmed = entry.hwaddr if entry.state is State.REACHABLE else None
+        owner = (confirmed.qpn, confirmed.gid) if confirmed is not None else None
+        if owner == entry.owner:
+            return
+        if entry.owner is not None:
+            owned = self._owners[entry.owner]
+            del owned[entry.ip]
+            if not owned:
+                del self._owners[entry.owner]
+        if owner is not None:
+            self._owners.setdefault(owner, {})[entry.ip] = None
+        entry.owner = owner
+
+    def _suspect_others(self, now: float, former: HwAddr, hwaddr: HwAddr) -> None:
+        """Probe for the other addresses of a queue pair that one has left for another of the same port: the
+        host has probably restarted, and may say nothing about those for long."""
+        if former.gid != hwaddr.gid or former.qpn == hwaddr.qpn:
+            return
+        others = list(
+            islice(self._owners.get((former.qpn, former.gid), ()), NEIGH_SUSPECTED_AT_ONCE)
+        )
+        for ip in others:
+            self._feed(now, ip, Input.SUSPECTED)
 
     def _arm(self, now: float, entry: _Entry) -> None:
         duration_s = DURATION_S[entry.state]

@@ -57,7 +57,7 @@ class Input(enum.Enum):
     REPLACED = "an answer gives another address"
     MOVED = "an unsolicited message gives another address, and overrides"
     DISPUTED = "a message gives another address, and does not override"
-    SUSPECTED = "another host probes for this address"
+    SUSPECTED = "the host has probably restarted"
     SOURCE_READY = "we now have an address to ask from"
     TIMEOUT = "the state's time is over"
     EXHAUSTED = "the state's time is over, and all solicitations are sent"

@@ -274,6 +274,7 @@ def _event(out: Path, address: str, detail: str) -> dict[str, str] | None:
 def test_a_killed_daemon_comes_back_and_guests_go_on(bridged: Bridged, until: Until) -> None:
     guest = bridged.guests[0]
     until(lambda: reaches(guest, str(bridged.far.ipv4.ip)), 20)
+    until(lambda: reaches(bridged.far, GUESTS[0][1]), 20)
     before = bridged.host.ask("guests")
     bridged.host.kill()
     bridged.host.start()

@@ -17,6 +17,7 @@ from ipoibu.limits import (
     NEIGH_PENDING_PACKETS,
     NEIGH_PENDING_TOTAL_PACKETS,
     NEIGH_STALE_KEEP_S,
+    NEIGH_SUSPECTED_AT_ONCE,
 )
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Count, NeighAction, Publish, SendPacket, Withdraw
@@ -484,6 +485,47 @@ def test_a_refused_neighbour_may_be_thrown_out() -> None:
     assert ips(neighbours) == [2]
 
 
+def queue_pair(i: int) -> HwAddr:
+    """Return the i-th queue pair; each port has two."""
+    return HwAddr(Qpn(2 + i), station_number(i // 2).gid)
+
+
+def states(neighbours: Neighbours) -> list[State]:
+    return [info.state for info in neighbours.snapshot(0.0)]
+
+
+def move(neighbours: Neighbours, i: int, to: HwAddr) -> None:
+    neighbours.advertised(0.0, v4(i), to, solicited=False, override=True)
+
+
+def confirmed_at(owner: HwAddr, count: int) -> Neighbours:
+    """A cache with `count` addresses of one queue pair, and one of another port."""
+    _, neighbours = cache(100)
+    for i, hwaddr in [*((i, owner) for i in range(count)), (count, queue_pair(9))]:
+        neighbours.miss(0.0, v4(i), b"")
+        neighbours.advertised(0.0, v4(i), hwaddr, solicited=True, override=True)
+    assert set(states(neighbours)) == {State.REACHABLE}
+    return neighbours
+
+
+def test_the_other_addresses_of_a_host_that_restarted_are_probed() -> None:
+    neighbours = confirmed_at(queue_pair(0), 3)
+    move(neighbours, 0, queue_pair(1))
+    assert states(neighbours) == [State.STALE, State.PROBE, State.PROBE, State.REACHABLE]
+
+
+def test_an_address_that_goes_to_another_port_says_nothing_about_its_host() -> None:
+    neighbours = confirmed_at(queue_pair(0), 2)
+    move(neighbours, 0, queue_pair(2))
+    assert states(neighbours) == [State.STALE, State.REACHABLE, State.REACHABLE]
+
+
+def test_one_message_makes_us_probe_for_few_addresses_only() -> None:
+    neighbours = confirmed_at(queue_pair(0), 50)
+    move(neighbours, 0, queue_pair(1))
+    assert states(neighbours).count(State.PROBE) == NEIGH_SUSPECTED_AT_ONCE
+
+
 class CacheMachine(RuleBasedStateMachine):
     """Any order of inputs from eight peers into a cache of five entries."""
 
@@ -517,18 +559,18 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(i=peers, at=st.integers(0, 3))
     def introduced(self, i: int, at: int) -> None:
-        self.neighbours.introduced(self.now, v4(i), station_number(at))
+        self.neighbours.introduced(self.now, v4(i), queue_pair(at))
         self.settle()
 
     @rule(i=peers, at=st.one_of(st.none(), st.integers(0, 3)), s=st.booleans(), o=st.booleans())
     def advertised(self, i: int, at: int | None, s: bool, o: bool) -> None:
-        lladdr = None if at is None else station_number(at)
+        lladdr = None if at is None else queue_pair(at)
         self.neighbours.advertised(self.now, v4(i), lladdr, solicited=s, override=o)
         self.settle()
 
     @rule(i=peers, at=st.integers(0, 3))
     def suspect(self, i: int, at: int) -> None:
-        self.neighbours.suspect(self.now, v4(i), station_number(at))
+        self.neighbours.suspect(self.now, v4(i), queue_pair(at))
         self.settle()
 
     @rule()
@@ -569,6 +611,15 @@ class CacheMachine(RuleBasedStateMachine):
                 assert info.hwaddr is not None
                 assert row.destination == self.context.unicast(info.hwaddr)
         assert len(self.context.timers) == len(infos)
+
+    @invariant()
+    def the_owners_are_those_of_the_reachable(self) -> None:
+        owners: dict[object, set[object]] = {}
+        for info in self.neighbours.snapshot(self.now):
+            if info.state is State.REACHABLE:
+                assert info.hwaddr is not None
+                owners.setdefault((info.hwaddr.qpn, info.hwaddr.gid), set()).add(info.ip)
+        assert {key: set(ips) for key, ips in self.neighbours._owners.items()} == owners
 
     @invariant()
     def every_entry_has_an_end(self) -> None:
