@@ -71,7 +71,7 @@ class BackupMember:
     def is_admitted(self) -> bool:
         """Return whether the SA has made the port a member of the link, perhaps with another P_Key or other
         parameters than those of its queue pair."""
-        return self._is_member and pkey_place(self._sa, self._params.pkey) is not None
+        return self._is_member
 
     def follow(self, groups: Collection[Gid]) -> None:
         """Join and leave until the port is in these groups alone."""

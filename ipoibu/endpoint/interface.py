@@ -43,8 +43,9 @@ from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.transition import Topic, Transition
 
 if TYPE_CHECKING:
-    from ipoibu.endpoint.backup_members import BackupMembers
+    from ipoibu.endpoint.rail_follower import RailFollower
     from ipoibu.endpoint.rails import Rails
+    from ipoibu.endpoint.rc_shell import RcShell
     from ipoibu.endpoint.subnet import Subnet
 
 _log = logging.getLogger(__name__)
@@ -121,12 +122,16 @@ class Interface:
             self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
             self.tap = Tap(loop, path.pump)
             self.subnet: Subnet | None = None
-            self._backups: BackupMembers | None = None
             self._heavy_flush: HeavyFlush | None = HeavyFlush(self)
             if self.port.sa is not None:
                 from ipoibu.endpoint.subnet import Subnet  # few links need it
 
                 self.subnet = self.shell.subnet = Subnet(self, self.port.sa)
+            self._follower: RailFollower | None = None
+            if rails is not None:
+                from ipoibu.endpoint.rail_follower import RailFollower  # few interfaces have rails
+
+                self._follower = RailFollower(self, rails)
         except BaseException:
             self.shell.close()
             path.close()
@@ -152,7 +157,8 @@ class Interface:
         """Begin, with what an earlier process has left."""
         if kept is not None:  # before packets, of which many may wait for one neighbour
             self._take_over(kept)
-        self._open_backups()
+        if self._follower is not None:
+            self._follower.open_backups()
         self._run_path()
         self._poll_later()
         self.perform(self.engine.start(self.loop.time()))
@@ -160,21 +166,8 @@ class Interface:
             self.rc.open()
         self.fabric.listen(self._learned, self._gone)
         self.shell.drain()
-        if self.rails is not None and self.config.rail_monitor:
-            self._monitor_rails(self.rails)
-
-    def _monitor_rails(self, rails: Rails) -> None:
-        from ipoibu.endpoint.rail_monitor import RailMonitor
-
-        monitor = RailMonitor(
-            self.config.rail_monitor,
-            self.shell.pinger.ping,
-            lambda: self.path if self.engine.is_up and not self.shell.is_severed else None,
-            rails.heard,
-            lambda: self.avoid_rail("no monitored neighbour answers"),
-        )
-        task = self.loop.create_task(monitor.run())
-        self._questions.add(task)  # `stop` cancels it
+        if self._follower is not None:
+            self._follower.start_monitor()
 
     def _take_over(self, kept: Kept) -> None:
         self.engine.keep_addresses(kept.checked)
@@ -221,14 +214,19 @@ class Interface:
             self._heavy_flush.close()
         if self.subnet is not None:
             self.subnet.close()
-        self._close_backups()
+        if self._follower is not None:
+            self._follower.close_backups()
         self._stop_reading()
         if self._port_timer is not None:
             self._port_timer.cancel()
         self._stop_path()
         self.shell.close()
-        # Both refer to this interface: without them Python frees it at once.
-        self.subnet = self._heavy_flush = None
+        # They refer to this interface: without them Python frees it at once.
+        self.subnet = self._heavy_flush = self._follower = None
+
+    def ask(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` until `stop`."""
+        self._questions.add(self.loop.create_task(work))
 
     async def answer(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Run a question of the application, which `stop` cancels."""
@@ -291,8 +289,7 @@ class Interface:
                 f"mode: IPv6 needs an MTU of {IPV6_MIN_MTU}: start the interface again"
             )
         self.config = config
-        assert self._heavy_flush is not None, "it runs"
-        self._heavy_flush.demand(f"the mode is {mode} now")
+        self.demand_flush(f"the mode is {mode} now")
 
     def _run_path(self) -> None:
         self.shell.start()
@@ -344,7 +341,7 @@ class Interface:
     def _look_at_port(self) -> None:
         """Follow the port's state and GID, once a second and when the device reports an event."""
         try:
-            active = self.port.active() if self.rails is None else self._follow(self.rails)
+            active = self.port.active() if self._follower is None else self._follower.look()
         except LinkError as error:
             if self._port_timer is not None:
                 self._port_timer.cancel()
@@ -371,72 +368,26 @@ class Interface:
         if not active:
             self._log_why_down()
 
-    def _follow(self, rails: Rails) -> bool:
-        """Carry the traffic over the active rail; return whether that rail is up."""
-        assert self._heavy_flush is not None, "it runs"
-        now, joined = self.loop.time(), self.path.joined
-        if joined is not None and not (self.shell.is_severed or self.config.rail_monitor):
-            rails.compare(now, joined.reach())
-        before, before_rail = self.port, rails.active
-        joining = self._backups.joining() if self._backups is not None else ()
-        is_up, after = rails.look(now, self.loop, joining), rails.port
-        is_severed = self.shell.is_severed
-        if after is not before:
-            self.counts["rail_changes"] += 1
-            why = f"{after.info.device} carries the traffic now, not {before.info.device}"
-            if not is_severed and self._can_move(rails):
-                _log.warning("%s: %s", self.place, why)
-                self._move(rails, before_rail)
-            else:
-                self.engine.keep_ours()
-                self._heavy_flush.demand(why)
-                self._change_port(after)
-        elif rails.is_gone and not is_severed:
-            self._heavy_flush.demand(rails.why())
-            self._last_counters = self.fabric.counters()
-        elif self.path.joined is not None and not is_severed:
-            self._follow_backups(rails)
-        rails.part_gone()
-        return is_up
-
-    def _can_move(self, rails: Rails) -> bool:
-        """Return whether the active rail has a queue pair and is a member of the link."""
-        is_member = self._backups is None or self._backups.is_ready(rails.active)
-        return self.path.can_move(rails) and is_member
-
-    def _move(self, rails: Rails, before_rail: int) -> None:
-        """Carry the traffic over another rail, which `_can_move` allows."""
-        now = self.loop.time()
-        self.path = self.path.follow(rails, now)
+    def move(self, path: DataPath) -> None:
+        """Go on over the port of `path`, another rail's; connections begin anew there."""
         before_gid = self._gid
-        self.port, self._gid = self.path.port, self.path.port.info.gid
-        self._carrier.follow(self.port)
-        self.shell.moved(self.path)
-        if self.rc is not None and not self._try_rc(
-            partial(self.rc.move, self.port.cm(), self.path.rc_config())
-        ):
+        self.path, self.port, self._gid = path, path.port, path.port.info.gid
+        self._carrier.follow(path.port)
+        self.shell.moved(path)
+        if self.rc is not None and not self._try_rc(partial(self._move_rc, self.rc)):
             self._gid = before_gid  # `_look_at_port` tries again
-        before, backups = self.subnet, self._backups
-        if before is None or backups is None:
-            self.perform(self.engine.moved(now, self.path.hwaddr))
-            return
-        requests = before.hand_over()
-        backups.move(before_rail, rails.active)
-        subnet = self._open_subnet(self.port, before.received)
-        self.perform(self.engine.moved(now, self.path.hwaddr))
-        self.perform(self.engine.sa_changed(now))
-        for request in requests:
-            subnet.request(request)
 
-    def _follow_backups(self, rails: Rails) -> None:
-        """Have the data path use the rails that are up. One whose device has come or gone makes another
-        data path necessary."""
-        if self.path.can_move(rails):
-            self.path = self.path.follow(rails, self.loop.time())
-            return
+    def _move_rc(self, rc: RcShell) -> None:
+        rc.move(self.port.cm(), self.path.rc_config())
+
+    def demand_flush(self, why: str) -> None:
+        """Make another data path, by a heavy flush."""
         assert self._heavy_flush is not None, "it runs"
-        self.engine.keep_ours()
-        self._heavy_flush.demand("the device of a backup has come or gone")
+        self._heavy_flush.demand(why)
+
+    def note_device_gone(self) -> None:
+        """Keep the last counters of the fabric, whose device is gone."""
+        self._last_counters = self.fabric.counters()
 
     def fabric_counters(self) -> dict[str, int]:
         """The fabric's counters; the last ones of a device that is gone."""
@@ -446,7 +397,7 @@ class Interface:
         """The senders of the packets that the fabric dropped last; none of a device that is gone."""
         return self.fabric.drop_sources() if self._last_counters is None else {}
 
-    def _change_port(self, port: SharedPort) -> None:
+    def change_port(self, port: SharedPort) -> None:
         """Have the data path that the heavy flush under way makes be on this port."""
         before, self.port = self.subnet, port
         self._carrier.follow(port)
@@ -457,9 +408,9 @@ class Interface:
         before.stop_listening()
         before.close()
         before.leave_link()
-        self._open_subnet(port)
+        self.open_subnet(port)
 
-    def _open_subnet(self, port: SharedPort, received: Collection[Gid] = ()) -> Subnet:
+    def open_subnet(self, port: SharedPort, received: Collection[Gid] = ()) -> Subnet:
         """Ask the SA of another rail from now on; its port is a member of these groups already."""
         from ipoibu.endpoint.subnet import Subnet
 
@@ -467,35 +418,20 @@ class Interface:
         self.subnet = self.shell.subnet = Subnet(self, port.sa, received)
         return self.subnet
 
-    def _open_backups(self) -> None:
-        """Have the rails that wait join what the active one joins, where an SA admits them."""
-        rails, joined = self.rails, self.path.joined
-        if self.subnet is not None and rails is not None and joined is not None:
-            from ipoibu.endpoint.backup_members import BackupMembers
-
-            ports = [it if joined.has(rail) else None for rail, it in enumerate(joined.ports)]
-            self._backups = BackupMembers(self.loop, self.params, ports, rails.active)
-
-    def _close_backups(self) -> None:
-        if self._backups is not None:
-            self._backups.close()
-            self._backups = None
-
     def receiving(self, groups: Collection[Gid]) -> None:
-        """The active rail is a member of these groups, and of no others."""
-        if self._backups is not None:
-            self._backups.follow(groups)
+        """The port is a member of these groups, and of no others."""
+        if self._follower is not None:
+            self._follower.receiving(groups)
 
     def avoid_rail(self, why: str) -> None:
         """Avoid the active rail for a while, where another is up: it does not lead to the link."""
-        if self.rails is not None:
-            self.rails.avoid(self.loop.time(), why)
+        if self._follower is not None:
+            self._follower.avoid(why)
 
     def joined(self) -> None:
-        """The SA has made us a member of the broadcast group. With monitored neighbours, only their
-        answers show that the rail is good."""
-        if self.rails is not None and not self.config.rail_monitor:
-            self.rails.heard()
+        """The SA has made us a member of the broadcast group."""
+        if self._follower is not None:
+            self._follower.joined()
 
     def _log_why_down(self) -> None:
         """Log that the port is down, once for each reason."""
@@ -601,7 +537,8 @@ class Interface:
         if self.subnet is not None:
             self.subnet.close_all_groups()
         self._port_event("down")
-        self._close_backups()
+        if self._follower is not None:
+            self._follower.close_backups()
         self._stop_reading()
         self._stop_path()
         self.rc = None
@@ -647,7 +584,8 @@ class Interface:
         self._gid = self.port.info.gid
         if self.subnet is not None:
             self.subnet.renewed()
-            self._open_backups()
+        if self._follower is not None:
+            self._follower.open_backups()
         self.shell.resume(path, rc)
         self._watch_port()
         if self._port_active:

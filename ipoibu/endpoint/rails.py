@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The ports of an interface with several devices, one of which carries its traffic (docs/rails.md).
 
-`Rails` polls every port; `Interface` polls `Rails`, and moves to the other port, by a heavy flush if that
-one has no queue pair yet or is no member of the link. A device that is gone, or that was not there at the
-start, is opened as soon as it is there.
+`Rails` polls every port; `RailFollower` polls `Rails`, and has the interface move to the other port, by a
+heavy flush if that one has no queue pair yet or is no member of the link. A device that is gone, or that
+was not there at the start, is opened as soon as it is there.
 """
 
 from __future__ import annotations
