@@ -143,7 +143,7 @@ class Ibsim:
 
         self._ibsim.stdin.write(words.encode("ascii") + b"\n")
         self._ibsim.stdin.flush()
-        self._await(lambda: printed().endswith(_PROMPT), self._ibsim, self._console)
+        self._await(lambda: _PROMPT in printed(), self._ibsim, self._console)  # warnings may follow
         return printed()
 
     # ---- its manager
