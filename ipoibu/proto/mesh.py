@@ -92,6 +92,14 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
+class Met:
+    """Both hosts know each other: accept the peer's packets before the messages that follow make it send
+    some."""
+
+    handle: Handle
+
+
+@dataclass(frozen=True, slots=True)
 class SendControl:
     """Send a control message to a peer."""
 
@@ -137,6 +145,7 @@ MeshEffect = (
     | Refuse
     | Hangup
     | Name
+    | Met
     | SendControl
     | InGroups
     | InGroup
@@ -461,6 +470,7 @@ class Mesh:
                 self._peers[conn.greeting.hwaddr] = conn
                 text = f"connected with {conn.greeting.hwaddr} at {conn.locator}"
                 emit(Log(logging.INFO, text))
+                emit(Met(conn.handle))
             case Action.INTRODUCE:
                 self._introduce(now, conn)
             case Action.HANG_UP:

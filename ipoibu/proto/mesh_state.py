@@ -38,7 +38,7 @@ class Action(enum.Enum):
     DIAL = "ask the peer"
     ACCEPT = "accept the request"
     NAME = "send packets for the peer by this connection"
-    REGISTER = "enter the peer into the list, and log it"
+    REGISTER = "enter the peer into the list, and accept its packets"
     INTRODUCE = "send our groups and addresses, and introduce the peer to all others"
     HANG_UP = "end the connection"
     COUNT = "count the missing answer"
@@ -55,7 +55,7 @@ _ENDED: Final = (_S.CLOSED, (_A.FORGET,))
 MACHINE: Final = Table("Mesh connection", State.CLOSED, {
     (_S.CLOSED, _I.WANTED):         (_S.DIALING, (_A.ARM, _A.DIAL)),
     (_S.CLOSED, _I.REQUESTED):      (_S.ACCEPTING, (_A.ARM, _A.ACCEPT, _A.NAME)),
-    (_S.DIALING, _I.GREETED):       (_S.OPEN, (_A.REGISTER, _A.NAME, _A.INTRODUCE)),
+    (_S.DIALING, _I.GREETED):       (_S.OPEN, (_A.NAME, _A.REGISTER, _A.INTRODUCE)),
     (_S.DIALING, _I.UNSUITABLE):    _CUT,
     (_S.DIALING, _I.REDUNDANT):     _CUT,
     (_S.DIALING, _I.ENDED):         _ENDED,

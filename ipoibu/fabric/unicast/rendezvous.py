@@ -34,6 +34,7 @@ from ipoibu.proto.mesh import (
     Hangup,
     MeshConfig,
     MeshEffect,
+    Met,
     Name,
     Refuse,
     SendControl,
@@ -179,7 +180,6 @@ class Rendezvous(MeshWorker):
             elif kind is FrameKind.CONTROL and not wire.is_ours:
                 wire.has_greeted = True
                 self._effects.perform(self._mesh.established(now, wire.handle))
-                self._hear(wire)
                 self._effects.perform(self._mesh.control(now, wire.handle, body))
             elif kind is FrameKind.GREETING and wire.is_ours and not wire.has_greeted:
                 wire.has_greeted = True
@@ -237,8 +237,9 @@ class Rendezvous(MeshWorker):
             case Name(handle, greeting, _):
                 if handle in self._wires:
                     self._wires[handle].greeting = greeting
-                    if self._wires[handle].is_ours:
-                        self._hear(self._wires[handle])
+            case Met(handle):
+                if handle in self._wires:
+                    self._hear(self._wires[handle])
             case SendControl(handle, message):
                 self._put(handle, FrameKind.CONTROL, message)
 
@@ -255,12 +256,9 @@ class Rendezvous(MeshWorker):
         self._watch(wire)
 
     def _hear(self, wire: _Wire) -> None:
-        """Have the core accept the peer's datagrams, if the connection still exists.
-
-        A peer that dialed us has confirmed by now, so it accepts ours, and the connection that this one
-        may replace has ended.
-        """
-        if wire.greeting is None or self._wires.get(wire.handle) is not wire:
+        """Have the core accept the peer's datagrams, and send to it; the connection that this one may replace
+        has ended."""
+        if wire.greeting is None:
             return
         hwaddr = wire.greeting.hwaddr
         try:

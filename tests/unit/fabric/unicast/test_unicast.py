@@ -14,6 +14,7 @@ import pytest
 from ipoibu import EndpointConfig, LinkError, UsageError
 from ipoibu.addr import HwAddr, PKey, Qpn
 from ipoibu.fabric.base import MeshOptions
+from ipoibu.fabric.unicast.rendezvous import Rendezvous
 from ipoibu.limits import UNICAST_GREETING_MAX
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh_stream import FrameKind, frame
@@ -50,6 +51,25 @@ def test_one_seed_is_enough_for_unicast_and_multicast(link: UnicastHosts) -> Non
     until(lambda: counted(second, "unicast_tx_copies") >= 2)  # a sender counts what it has sent
     # The switch itself has multicast, which nobody used: no group is attached to a port.
     assert {host.stats()["fabric.tx_nobody"] for host in hosts} == {0}
+
+
+def test_a_host_accepts_a_peers_datagrams_before_it_tells_where_it_listens(
+    link: UnicastHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the peer's first datagrams are a stranger's."""
+    accepted: list[bool] = []
+
+    def put(self: Any, handle: int, kind: FrameKind, body: bytes) -> None:
+        if kind is FrameKind.CONTROL:
+            peer = self._wires[handle].greeting.hwaddr
+            accepted.append(self._core.is_peer(peer.gid.raw, peer.qpn))
+        original(self, handle, kind, body)
+
+    original = Rendezvous._put
+    monkeypatch.setattr(Rendezvous, "_put", put)
+    meet(link.start(1), link.start(2, 1))
+    assert len(accepted) >= 4  # each host sends its groups and its addresses
+    assert all(accepted)
 
 
 def test_a_host_without_peers_is_a_stranger(link: UnicastHosts) -> None:
