@@ -182,7 +182,10 @@ def test_new_addresses_are_resolved_by_datagram_beside_connections(
     before = one.ask("stats"), other.ask("stats")
     for version, address in ((4, "10.77.0.99/24"), (6, "fd77::99/64")):
         sh(other, f"ip address add {address} dev ib0")
-        ask = ["ping", f"-{version}", "-c1", "-W1", address.partition("/")[0]]
+        ip = address.partition("/")[0]
+        assigned = {"address": ip, "state": "preferred"}
+        until(lambda it=assigned: it in other.ask("show")["addresses"], 20)
+        ask = ["ping", f"-{version}", "-c1", "-W1", ip]
         until(lambda ask=ask: one.run(ask).returncode == 0)
         sh(other, f"ip address del {address} dev ib0")
     for host, stats in zip((one, other), before, strict=True):
