@@ -301,6 +301,15 @@ def test_after_opensm_was_killed_and_started_again_everything_is_joined_again(
     assert host("path", gid(3), 0xFFFF)["dgid"] == gid(3)
 
 
+def test_an_opensm_that_was_killed_leaves_its_place_to_others(fabric: Ibsim) -> None:
+    """ibsim has ten places, and frees that of a killed program only when it happens to send there."""
+    for _ in range(12):
+        fabric.start_opensm(ONE_PARTITION)
+        fabric.kill_opensm()
+    fabric.start_opensm(ONE_PARTITION)
+    assert fabric.output(4, "saquery", "-g").count("MGID") == 1
+
+
 def test_an_orderly_end_leaves_every_group(fabric: Ibsim, plug: Plug) -> None:
     fabric.start_opensm(ONE_PARTITION)
     host = plug(2)
