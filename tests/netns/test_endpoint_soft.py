@@ -93,16 +93,16 @@ def test_the_links_q_key_and_p_key_are_used_on_all_of_it(python: Callable[[str],
         + textwrap.dedent("""
         from ipoibu import PKey
 
-        def hello(a, b):
+        def hello(a, b, wait_s=30):
             with pair(a, b) as (left, right):
                 left.send([packet(b"hello")])
-                got = right.recv(timeout=3)
+                got = right.recv(timeout=wait_s)
                 counters = right.stats()
                 print(got == [packet(b"hello")], counters["fabric.drop_qkey"] > 0)
 
         hello({}, {})
-        hello({}, {"qkey": 0x1234})
-        hello({"pkey": PKey(0x8001)}, {"pkey": PKey(0x8002)})
+        hello({}, {"qkey": 0x1234}, 3)
+        hello({"pkey": PKey(0x8001)}, {"pkey": PKey(0x8002)}, 3)
         hello({"pkey": PKey(0x8001)}, {"pkey": PKey(0x0001)})
     """)
     )
@@ -141,7 +141,7 @@ def test_frames_of_a_connection_are_read_where_they_came(python: Callable[[str],
                 assert time.monotonic() < deadline
                 left.send([packet(b"hello")])
                 time.sleep(0.05)
-            while right.recv(timeout=0.2):
+            while right.recv(timeout=1):
                 pass
             for _ in range(2):
                 kept = exchange(left, right, range(64))

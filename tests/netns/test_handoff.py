@@ -265,7 +265,7 @@ def test_a_guest_receives_the_group_that_it_joins(shared: World, group: str, unt
     receiver = shared.guest.socket(family, socket.SOCK_DGRAM)
     sender = shared.far.socket(family, socket.SOCK_DGRAM)
     with receiver, sender:
-        receiver.settimeout(3)
+        receiver.settimeout(30)
         receiver.bind(("", 7000))
         join(shared.guest, receiver, group)
         until(lambda: shared.is_joined(group), 10)

@@ -149,7 +149,7 @@ def test_flows_spread_over_the_live_next_hops_of_a_multipath_route(
         first.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
     ):
         receiver.bind(("10.99.0.1", 4000))
-        receiver.settimeout(5)
+        receiver.settimeout(30)
         for _ in range(2):  # the first round makes the pump want every hop
             for port in range(5000, 5040):
                 with first.socket(socket.AF_INET, socket.SOCK_DGRAM) as flow:

@@ -130,7 +130,7 @@ def test_udp_bursts_arrive_as_the_datagrams_that_were_sent(
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         receiver.setsockopt(socket.SOL_UDP, UDP_GRO, int(gro))
         receiver.bind((address, 0))
-        receiver.settimeout(5)
+        receiver.settimeout(30)
         sender.setsockopt(socket.SOL_UDP, UDP_SEGMENT, size)
         for burst in range(20):
             data = random.Random(burst).randbytes(size * count + 77)
@@ -232,7 +232,7 @@ def test_neighbours_are_resolved_by_a_burst_that_begins_with_a_super_frame(bare:
         first.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
     ):
         receiver.bind(("10.77.0.2", 0))
-        receiver.settimeout(5)
+        receiver.settimeout(30)
         sender.setsockopt(socket.SOL_UDP, UDP_SEGMENT, 1000)
         sender.sendto(b"".join(bytes([n]) * 1000 for n in range(10)), receiver.getsockname())
         assert receiver.recv(2000) == bytes(1000)

@@ -178,7 +178,7 @@ def member(host: Host, group: str) -> socket.socket:
     index = host.interface_index()
     family = socket.AF_INET6 if ":" in group else socket.AF_INET
     receiver = host.socket(family, socket.SOCK_DGRAM)
-    receiver.settimeout(5)
+    receiver.settimeout(30)
     receiver.bind((group, 4001))
     if family == socket.AF_INET:
         membership = socket.inet_aton(group) + struct.pack("@4xi", index)
@@ -270,9 +270,16 @@ def test_a_child_has_the_queues_of_its_parent(queued: Lab, cli: Cli, sh: Sh) -> 
             assert cli(host, "child", "del", "ib0", "0x8001").returncode == 0
 
 
-def test_a_capture_has_what_all_queues_send(queued: Lab, tmp_path: Any) -> None:
+def test_a_capture_has_what_all_queues_send(queued: Lab, tmp_path: Path, until: Until) -> None:
     first = queued.hosts[0]
     file = tmp_path / "ib0.pcap"
+
+    def captured() -> int:
+        done = subprocess.run(
+            [*TCPDUMP, "-nr", str(file)], capture_output=True, text=True, check=False
+        )
+        return done.stdout.count(" > 10.77.0.2.4000: UDP, length 1004")
+
     capture = first.namespace.popen(
         [sys.executable, "-m", "ipoibu.cli", "capture", "ib0", "-w", str(file)],
         stderr=subprocess.PIPE,
@@ -285,16 +292,10 @@ def test_a_capture_has_what_all_queues_send(queued: Lab, tmp_path: Any) -> None:
         before = sent(first)
         number(first, "10.77.0.2", 1, 4)
         assert all(packets > 0 for packets in grown(sent(first), before))
-        time.sleep(0.5)  # a capture writes its frames every 0.25 s
+        until(lambda: captured() == FLOWS * 4)
         capture.terminate()
         capture.wait(10)
-    done = subprocess.run(
-        [*TCPDUMP, "-nr", str(file)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.count(" > 10.77.0.2.4000: UDP, length 1004") == FLOWS * 4
+    assert captured() == FLOWS * 4
 
 
 @pytest.mark.parametrize(

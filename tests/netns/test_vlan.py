@@ -118,7 +118,7 @@ def trunk(request: pytest.FixtureRequest) -> Iterator[Trunk]:
 @pytest.mark.parametrize("vlan", [0, 10, 20])
 def test_frames_of_a_vlan_are_those_of_its_partition(trunk: Trunk, vlan: int, until: Until) -> None:
     until(lambda: trunk.guest.reaches(vlan), 20)
-    until(lambda: trunk.guest.reaches(vlan, 2044 - 28), 5)
+    until(lambda: trunk.guest.reaches(vlan, 2044 - 28), 20)
     name = {0: "ib0", 10: "ib0.8001", 20: "ib0.8002"}[vlan]
     with Client(name, trunk.host.namespace.path) as client:
         listed = client.request("guests")
@@ -133,7 +133,7 @@ def test_priorities_end_at_the_tap(trunk: Trunk, vlan: int, until: Until) -> Non
     before = trunk.host.ask("stats")["tx_vlan"]
     urgent = Guest(trunk.guest.socket, PRIORITY)
     until(lambda: urgent.reaches(vlan), 20)
-    until(lambda: urgent.reaches(vlan, 2044 - 28), 5)
+    until(lambda: urgent.reaches(vlan, 2044 - 28), 20)
     assert trunk.host.ask("stats")["tx_vlan"] == before
 
 

@@ -50,7 +50,7 @@ def hears(source: Host, target: Host, timeout_s: float = 2.0) -> bool:
 def unanswered(flow: subprocess.Popen[bytes]) -> int:
     """End a ping(8); return how many requests it has no answer to. The last answer may be under way."""
     flow.send_signal(signal.SIGINT)
-    output, _ = flow.communicate(timeout=5)
+    output, _ = flow.communicate(timeout=30)
     counts = re.search(rb"(\d+) packets transmitted, (\d+) received", output)
     assert counts is not None, output
     return int(counts[1]) - int(counts[2])

@@ -86,7 +86,7 @@ def members(fake_sa: FakeSa, gid: Gid) -> JoinState | None:
 
 
 async def until(happened: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not happened():
             await asyncio.sleep(0)
 
