@@ -25,7 +25,7 @@ from ipoibu.daemon.control import Action, ControlServer
 from ipoibu.daemon.descriptors import check_room
 from ipoibu.daemon.drop_log import DropLog
 from ipoibu.daemon.duplicates import Duplicates
-from ipoibu.daemon.keeper import Keeper, KeptInterface, neighbours_of
+from ipoibu.daemon.keeper import Keeper
 from ipoibu.daemon.kernel_side import KernelSide, KernelStack, NoStack
 from ipoibu.daemon.leases import Leases
 from ipoibu.daemon.neighbours import NeighbourChanges
@@ -34,10 +34,9 @@ from ipoibu.daemon.parsers import Proxied
 from ipoibu.daemon.pings import pings
 from ipoibu.daemon.proxies import ProxyTable, Wish
 from ipoibu.daemon.runnable import MakeEndpoint
+from ipoibu.daemon.succession import Succession
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
-from ipoibu.endpoint.kept import Kept, KeptNeighbour
 from ipoibu.errors import (
-    Closed,
     IpoibuError,
     LinkError,
     NoSuchDevice,
@@ -46,7 +45,7 @@ from ipoibu.errors import (
 )
 from ipoibu.fabric.link_speed import set_speed
 from ipoibu.host.attached import AttachedInterface
-from ipoibu.host.interface import Interface, InterfaceSpec, Leased, RouteSpec
+from ipoibu.host.interface import Interface, InterfaceSpec, RouteSpec
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netlink import Link, Netlink
@@ -66,7 +65,6 @@ from ipoibu.wire.dhcp_lease import Lease
 VERDICTS_S: Final = 2 * (DAD_TRANSMITS * RETRANS_TIMER_S + 1.0)
 
 KEPT_CARRIER_S: Final = 1.0  # the link of a restart comes up at once, if it comes up
-NOTE_S: Final = 0.1
 
 P = ParamSpec("P")
 
@@ -95,10 +93,6 @@ class RunningInterface:
         keeper: Keeper | None = None,
     ) -> None:
         self.config = config
-        self._keeper = keeper or Keeper()
-        self._before: KeptInterface | None = None  # if the TUN is an earlier process's
-        self._checked: set[IpAddress] = set()  # addresses that no other host has
-        self._note_timer: asyncio.TimerHandle | None = None
         self._carrier_timer: asyncio.TimerHandle | None = None
         self._is_link_up = False
         self._helper = helper
@@ -112,6 +106,7 @@ class RunningInterface:
         self._make_endpoint = make_endpoint
         self._executor = executor
         self._loop = asyncio.get_running_loop()
+        self._succession = Succession(config, keeper or Keeper(), self._loop)
         self._stop = stop
         self._on_failure = on_failure
         self._actions = actions
@@ -122,7 +117,6 @@ class RunningInterface:
         self._link: Link | None = None
         self._duplicates = Duplicates(config.name, self._loop)
         self._leases = Leases(config.name, self.mtu, self.set_mtu)
-        self._leased: dict[int, IpAddress] = {}  # by DHCP, by IP version
         self._proxies = ProxyTable(config.proxy, self._proxies_changed, self._kernel_proxies)
 
     async def start(self) -> None:
@@ -138,12 +132,10 @@ class RunningInterface:
 
     async def close(self) -> None:
         """End the interface, and leave behind what the keeper keeps alone. Safe to repeat."""
-        if not self._is_closed:
-            await self._leave()
+        await self._succession.leave(self._executor)
         self._is_closed = True
-        for timer in (self._note_timer, self._carrier_timer):
-            if timer is not None:
-                timer.cancel()  # a timer keeps the data path, and so the TUN, in existence
+        if self._carrier_timer is not None:
+            self._carrier_timer.cancel()  # a timer keeps the data path, and so the TUN, in existence
         await self._stack.aclose()
         self.on_closed()
 
@@ -159,7 +151,7 @@ class RunningInterface:
             on_lease=self._threadsafe(self._lease_changed),
             on_lease6=self._threadsafe(self._lease6_changed),
         )
-        self.endpoint = self._make_endpoint(config, self._tun, callbacks, self._kept())
+        self.endpoint = self._make_endpoint(config, self._tun, callbacks, self._succession.kept())
         stack.callback(self.endpoint.close)
         try:
             await open_when_ready(config, self.endpoint, self._executor, self._stop)
@@ -170,12 +162,12 @@ class RunningInterface:
         self._side = self._make_side(self._spec())
         stack.callback(self._close_side)
         stack.callback(self._leases.close)
-        if self._before is not None and (kept := self._side.netlink.link(config.name)) is not None:
-            self._interface.note_mode(kept)
+        if self._succession.before is not None:
+            kept = self._side.netlink.link(config.name)
+            if kept is not None:
+                self._interface.note_mode(kept)
         self._interface.configure()
-        if self._before is not None:
-            self._interface.remove_stale(self._before.addresses, self._before.routes)
-            self._adopt_leases(self._before.leased)
+        self._succession.clear_up(self._interface)
         self._pending = self._side.ipv6_addresses()
         self._link = self._side.start()
         self._leases.begin(self._interface)
@@ -192,28 +184,20 @@ class RunningInterface:
         drop_log = DropLog(config.name, self.endpoint, self._executor)
         stack.push_async_callback(drop_log.close)
         drop_log.start()
-        self._keeper.keep(self._tun, self.endpoint.socket_fd, self._to_keep())
+        self._succession.begin(self._tun, self.endpoint, self._interface)
 
     def _open_tun(self) -> Tun:
         """Take over the TUN that an earlier process has left, with its carrier, or make one without."""
         config = self.config
-        is_attached = config.tun == "attach"
-        is_tap = config.endpoint.ethernet is not None
-        queues = config.endpoint.queues
-        tun = self._keeper.tun(
-            config.name,
-            super_frames=config.offload,
-            queues=queues,
-            persistent=is_attached,
-            tap=is_tap,
-        )
+        tun = self._succession.take_tun()
         if tun is not None:
-            self._before = self._keeper.before(config.name)
             self._carrier_timer = self._loop.call_later(KEPT_CARRIER_S, self._drop_kept_carrier)
             return tun
-        if is_attached:
+        queues = config.endpoint.queues
+        if config.tun == "attach":
             tun = Tun.attach(config.name, super_frames=config.offload, queues=queues)
         else:
+            is_tap = config.endpoint.ethernet is not None
             tun = Tun.open(config.name, super_frames=config.offload, queues=queues, tap=is_tap)
         with contextlib.suppress(OSError):  # an old kernel
             tun.set_carrier(False)  # no carrier before the join, as the kernel's ib_ipoib
@@ -223,47 +207,10 @@ class RunningInterface:
         if not self._is_link_up:
             self._link_changed(False, None)
 
-    def _kept(self) -> Kept:
-        """Return what the earlier process has left to the endpoint."""
-        before = self._before
-        if before is None:
-            return Kept()
-        return Kept(checked=before.checked, neighbours=before.neighbours)
-
-    # What the next process of the service gets
-
-    def _to_keep(self, neighbours: tuple[KeptNeighbour, ...] = ()) -> KeptInterface:
-        spec = self._interface.spec
-        return KeptInterface(
-            self.config.endpoint.pkey,
-            self.endpoint.hwaddr.qpn,
-            tuple(spec.addresses),
-            tuple(spec.routes),
-            tuple(self._checked),
-            neighbours,
-            self._interface.leased(),
-        )
-
-    def _note_soon(self) -> None:
-        if self._note_timer is None and not self._is_closed:
-            self._note_timer = self._loop.call_later(NOTE_S, self._note)
-
-    def _note(self) -> None:
-        self._note_timer = None
-        if not self._is_closed:
-            with contextlib.suppress(Closed):
-                self._keeper.note(self.config.name, self._to_keep())
-
-    async def _leave(self) -> None:
-        """Note the neighbours, too, for a process that goes on soon."""
-        with contextlib.suppress(IpoibuError, AttributeError):  # it has not started
-            shown = await self._loop.run_in_executor(self._executor, self.endpoint.neighbours)
-            self._keeper.note(self.config.name, self._to_keep(neighbours_of(shown)))
-
     def forget(self) -> None:
         """Leave nothing to the next process: the interface ends for good."""
         self._is_closed = True
-        self._keeper.forget(self.config.name)
+        self._succession.forget()
 
     def _close_side(self) -> None:
         self._side.close()
@@ -393,7 +340,7 @@ class RunningInterface:
         if not self.is_here:
             raise UsageError("the interface has moved to another network namespace")
         self._interface.change(spec)
-        self._note_soon()
+        self._succession.changed()
 
     def set_peers(self, peers: Sequence[str]) -> None:
         self.endpoint.set_peers(peers)
@@ -433,13 +380,10 @@ class RunningInterface:
 
     def _verdict(self, address: IpAddress, duplicate: bool) -> None:
         if duplicate:
-            self._checked.discard(address)
             self._duplicates.lost(address, self._interface)
-        else:
-            self._checked.add(address)
-            if self._duplicates.won(address):
-                self._interface.keep(address)
-        self._note_soon()
+        elif self._duplicates.won(address):
+            self._interface.keep(address)
+        self._succession.judged(address, duplicate)
         self._pending.discard(address)
         if not self._pending:
             self._verdicts.set()
@@ -453,34 +397,19 @@ class RunningInterface:
             self._fail(str(error))
 
     def _lease_changed(self, lease: Lease | None) -> None:
-        self._note_leased(4, lease)
+        self._succession.leased(4, lease)
         self._leases.changed(lease)
 
     def _lease6_changed(self, lease: Lease6 | None) -> None:
-        self._note_leased(6, lease)
+        self._succession.leased(6, lease)
         self._leases.changed6(lease)
-
-    def _note_leased(self, version: int, lease: Lease | Lease6 | None) -> None:
-        """Note the address for the next process: the client has checked it for duplicates."""
-        before = self._leased.pop(version, None)
-        if before is not None:
-            self._checked.discard(before)
-        if lease is not None:
-            self._leased[version] = lease.address.ip
-            self._checked.add(lease.address.ip)
-        self._note_soon()
-
-    def _adopt_leases(self, leased: Sequence[Leased]) -> None:
-        endpoint = self.config.endpoint
-        clients = ((4, endpoint.dhcp), (6, endpoint.dhcp6))
-        self._interface.adopt_leases(leased, [v for v, client in clients if client is not None])
 
     def _link_changed(self, is_up: bool, speed_mbps: int | None) -> None:
         if self._is_closed:
             return  # the next process goes on with the carrier
         self._is_link_up = is_up
         if is_up and self._link is not None:
-            self._note_soon()  # the queue pair may be another one
+            self._succession.changed()  # the queue pair may be another one
         name = self.config.name
         if is_up and self._link is not None:
             self._duplicates.retry_all(self._interface)
@@ -585,7 +514,7 @@ class RunningInterface:
             raise NoSuchDevice(name)
         self._leases.begin(self._interface)
         self._name = name
-        self._keeper.forget(self.config.name)
+        self._succession.follow(self._interface)
         _log.warning("%s: moved to another network namespace, as %s", self.config.name, name)
         self._control.move(name, namespace)
         if self._link.carries_ipv6:  # another program has set it up already
