@@ -168,7 +168,7 @@ def test_tcp_and_udp_streams_cross_the_router(three: Lab, mode: str, until: Unti
     # A socket's buffer bridges the time that a busy machine takes the receiver's CPU away.
     assert _iperf(first, second, "-u", "-b", "5M")["sum"]["lost_percent"] < 20
     if mode == "connected":
-        assert _reaches(first, second.ipv4.ip, "-s", "60000", "-M", "do")
+        until(lambda: _reaches(first, second.ipv4.ip, "-s", "60000", "-M", "do"))
         assert "live" in {row["state"] for row in first.ask("conn")}
     for host in three.hosts:
         assert host.ask("stats")["fabric.drop_icrc"] == 0
@@ -207,7 +207,7 @@ def test_wires_of_1500_and_of_9000_bytes_share_a_link_with_one_mtu(
         host.stop()
         host.options = ["--mtu", str(mtu)]
     _start(three, until)
-    assert _reaches(first, second.ipv4.ip, "-s", str(mtu - 28), "-M", "do")
+    until(lambda: _reaches(first, second.ipv4.ip, "-s", str(mtu - 28), "-M", "do"))
     assert first.ask("stats")["fabric.tx_fragments"] == 0
 
 

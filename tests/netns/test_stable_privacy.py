@@ -86,8 +86,8 @@ def test_the_kernel_s_opaque_identifiers_are_probed_for_announced_and_reached(
     address = entry["local"]
     assert "ff:fe" not in address
     until(lambda: _states(host).get(address) == "preferred", timeout_s=10)
-    assert _reaches(host, ROUTER, address)
-    assert _reaches(router, address, ROUTER)
+    until(lambda: _reaches(host, ROUTER, address))
+    until(lambda: _reaches(router, address, ROUTER))
     # The same address again, after the interface was down: the mode and the secret stay.
     sh(host, "ip link set ib0 down; ip link set ib0 up")
     until(lambda: "fe80::200:ff:fe00:1" in _states(host), timeout_s=10)
@@ -121,8 +121,8 @@ def test_temporary_addresses_are_used_and_answered_for(
     (temporary,) = [it["local"] for it in _made(host) if it.get("temporary")]
     until(lambda: _states(host).get(temporary) == "preferred", timeout_s=10)
     assert f"src {temporary}" in sh(host, f"ip -6 route get {ROUTER}")
-    assert _reaches(host, ROUTER, temporary)
-    assert _reaches(router, temporary, ROUTER)
+    until(lambda: _reaches(host, ROUTER, temporary))
+    until(lambda: _reaches(router, temporary, ROUTER))
     entries = {it["ip"]: it["hwaddr"] for it in router.ask("neigh")}
     assert entries[temporary] == host.ask("show")["hwaddr"]
 

@@ -134,7 +134,7 @@ def test_connected_mode_meets_by_peers_too(three: Lab, until: Until) -> None:
     # The kernel remembers the datagram MTU of a packet that was too big, so a small one goes first.
     until(lambda: _reaches(first, target) and first.ask("conn"), 30)
     until(lambda: all(row["state"] == "live" for row in first.ask("conn")), 30)
-    assert _reaches(first, target, "-s", "60000", "-M", "do")
+    until(lambda: _reaches(first, target, "-s", "60000", "-M", "do"))
     until(lambda: _met(three.hosts), 20)
     assert all(row["groups"] for row in first.ask("peers"))
     gone = _hwaddr(second)
@@ -282,7 +282,7 @@ def test_a_reload_takes_over_peers_routes_and_a_smaller_mtu(
         assert done.returncode == 0, done.stdout + done.stderr
         assert set(json.loads(done.stdout)["changed"]) == {"peer", "route", "mtu"}
         until(lambda: _met(lab.hosts), 10)
-        assert _reaches(first, str(gateway))
+        until(lambda: _reaches(first, str(gateway)))
         assert f"via {gateway}" in sh(first, "ip route show 10.9.0.0/16 dev ib0")
         assert "mtu 1300 " in sh(first, "ip link show ib0")
         file.write_text(f'peer = ["{_underlay(second)}"]\n')

@@ -78,7 +78,7 @@ def test_a_virtual_address_moves_with_its_master(three: Lab, until: Until) -> No
             until(lambda: _neighbour(client) == master.ask("show")["hwaddr"], 20)
         until(lambda: _has(backup, VIRTUAL), 10)
         until(lambda: _neighbour(client) == backup.ask("show")["hwaddr"], 10)
-        assert _reaches(client, VIRTUAL)
+        until(lambda: _reaches(client, VIRTUAL))
     for host in (master, backup):
         assert "removed" not in host.log()
 
