@@ -22,8 +22,8 @@ from typing import Any, Final
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 
-PATIENCE_S: Final = 10.0
-RESEND_S: Final = 0.25
+PATIENCE_S: Final = 30.0
+RESEND_S: Final = 0.5
 PINGS: Final = 3
 TCP_BYTES: Final = 4 << 20
 PORT: Final = 7711

@@ -28,7 +28,7 @@ from ipoibu.errors import IpoibuError
 PACKAGES: Final = ("opensm", "ibsim-utils", "libumad2sim0", "infiniband-diags")
 DEVICE: Final = "ibsim0"
 HOSTS_MAX: Final = 9  # ibsim serves ten clients, and OpenSM is one
-START_S: Final = 20.0  # a second on an idle machine
+START_S: Final = 60.0  # a second on an idle machine
 CONNECTS: Final = 50  # attempts of a diagnostic program to reach ibsim
 CONNECT_DELAY_S: Final = 0.2
 _PROMPT: Final = b"sim> "
