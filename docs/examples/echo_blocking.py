@@ -42,6 +42,8 @@ def main() -> None:
     with alice, bob:
         alice.address_added(ALICE)
         bob.address_added(BOB)
+        for host in (alice, bob):
+            host.wait_up(timeout=30)
         server = threading.Thread(target=echo, args=(bob, 3))
         server.start()
         for word in (b"one", b"two", b"three"):

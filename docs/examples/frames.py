@@ -39,6 +39,8 @@ def main() -> None:
     with alice, bob:
         alice.address_added(ALICE)
         bob.address_added(BOB)
+        for host in (alice, bob):
+            host.wait_up(timeout=30)
         words = [b"one", b"two", b"three"]
         send_words(alice, words)
         received = 0

@@ -16,7 +16,8 @@
  *   bad-icrc              the ICRC is wrong
  *
  * A replay keeps the last 1024 frames to UDP port 4791 that the device sends, and sends them again.
- * SIGTERM ends both early; at the end the program prints the number of frames that it sent.
+ * SIGTERM ends both early. The program prints "begun" after its first frames, and at its end the
+ * number of frames that it sent.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -109,6 +110,10 @@ static void send_some(struct sender *sender, uint64_t wanted)
         int done = sendmmsg(sender->fd, message, n, 0);
         if (done < 0 && errno != ENOBUFS && errno != EINTR && errno != ENETDOWN)
             die("sendmmsg");
+        if (done > 0 && sender->sent == 0) {
+            puts("begun");
+            fflush(stdout);
+        }
         sender->sent += done > 0 ? (uint64_t)done : 0;
         wanted -= n;
     }

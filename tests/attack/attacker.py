@@ -93,7 +93,9 @@ class Attacker:
         process.stdin.write(template.encode())
         process.stdin.close()
         process.stdin = None
+        assert process.stdout is not None
         try:
+            assert process.stdout.readline() == b"begun\n"
             yield sent
         finally:
             process.send_signal(signal.SIGTERM)

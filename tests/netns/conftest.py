@@ -88,7 +88,7 @@ def pods() -> Iterator[tuple[Namespace, Namespace]]:
 def cli() -> Cli:
     """Run `ipoibu WORDS...` in a host; text output, no exception for an exit code."""
 
-    def run(host: Host, *words: str, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:
+    def run(host: Host, *words: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         return host.run([sys.executable, "-m", "ipoibu.cli", *words], timeout_s=timeout_s)
 
     return run
@@ -110,7 +110,7 @@ def sh() -> Callable[[Host, str], str]:
 def until() -> Until:
     """Ask again and again until the answer is true; return that answer, or fail the test."""
 
-    def wait(question: Callable[[], Any], timeout_s: float = 5.0) -> Any:
+    def wait(question: Callable[[], Any], timeout_s: float = 30.0) -> Any:
         deadline = time.monotonic() + timeout_s
         while not (answer := question()):
             assert time.monotonic() < deadline, f"not within {timeout_s} s; last: {answer!r}"

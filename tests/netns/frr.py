@@ -15,7 +15,7 @@ from tests.netns.programs import Station, running
 
 Vtysh = Callable[[str], str]
 
-START_S = 20.0
+START_S = 60.0
 CLIENTS = {"bgpd": "bgp", "ospfd": "ospf", "ospf6d": "ospf6", "pimd": "pim"}  # as zebra names them
 
 

@@ -60,7 +60,7 @@ class OrdinaryUser:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run `ipoibu WORDS...`, and return its status and output as text."""
         process = self.popen(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
         return subprocess.CompletedProcess(words, process.returncode, out.decode(), err.decode())
 
     def left(self) -> list[str]:

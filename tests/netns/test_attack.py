@@ -121,11 +121,11 @@ def test_a_flood_leaves_tcp_half_of_what_bad_packets_leave_and_then_all(
     lab = labs(mode)
     near, far = lab.hosts
     with Stream(near, far) as stream:
-        full = max(stream.rate(0.3), stream.rate(0.3))
         target = _target(far, until, mode)
         flood, load = (FLOODS | CONNECTED_FLOODS)[kind](target), attacks.bad_icrc(target)
         shares, back_s = [0.0], [LATE_S]
         while len(shares) <= TRIES and (max(shares) < 0.5 or min(back_s) > FULL_WITHIN_S):
+            full = max(stream.rate(0.3), stream.rate(0.3))
             shares.append(_share(attacker, lab, stream, flood, load))
             back_s.append(stream.resumes(FULL * full, LATE_S))
         assert max(shares) >= 0.5, shares
@@ -134,7 +134,7 @@ def test_a_flood_leaves_tcp_half_of_what_bad_packets_leave_and_then_all(
 
 @pytest.mark.parametrize("mode", ["datagram", "connected"])
 def test_a_replay_of_the_stream_does_not_stop_it(
-    labs: Callable[[str], Lab], attacker: Attacker, mode: str
+    labs: Callable[[str], Lab], attacker: Attacker, until: Until, mode: str
 ) -> None:
     """The stream's own packets, sent again in any order: TCP and RC drop them."""
     lab = labs(mode)
@@ -142,9 +142,9 @@ def test_a_replay_of_the_stream_does_not_stop_it(
     with Stream(near, far) as stream:
         full = max(stream.rate(0.3), stream.rate(0.3))
         with attacker.replay(near, 5000) as sent:
-            assert stream.rate(MEASURE_S) > 1e6
+            until(lambda: stream.rate(MEASURE_S) > 1e6, 60)
         assert sent.packets > 0
-        stream.resumes(full / 3, FULL_WITHIN_S)
+        stream.resumes(full / 3, LATE_S)
 
 
 def _known(connections: list[dict[str, Any]]) -> set[tuple[str, str]]:
@@ -166,10 +166,10 @@ def test_a_spoofing_host_that_knows_queue_pairs_ends_no_connection(
         (accepted,) = _connections(far)
         stale = attacks.stale_request(_target(far, until, "connected"), gid(1), _remote(accepted))
         with attacker.flood(near, far, stale, 1000):
-            assert stream.rate(MEASURE_S) > 0
+            until(lambda: stream.rate(MEASURE_S) > 0, 60)
         target = Target.of(near.ask("show"), near.ipv4.ip, near.ipv6.ip, _remote(accepted))
         with attacker.flood(far, near, attacks.naks(target, gid(2)), 50_000):
-            assert stream.rate(2 * MEASURE_S) > 0
+            until(lambda: stream.rate(2 * MEASURE_S) > 0, 60)
         assert (_known(near.ask("conn")), _known(far.ask("conn"))) == before
 
 
@@ -256,7 +256,7 @@ def test_five_thousand_messages_a_second_leave_tcp_more_than_half(
             full = stream.rate(MEASURE_S)
             with attacker.flood(near, far, flood, 5000):
                 stream.rate(0.2)
-                shares.append(stream.rate(MEASURE_S) / full)
+                shares.append(stream.rate(MEASURE_S) / max(full, 1.0))
     assert max(shares) >= 0.5, shares
 
 

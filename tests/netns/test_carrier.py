@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
+from pathlib import Path
 from typing import Any
 
 from ipoibu.lab import Lab
@@ -32,7 +32,9 @@ def _speed(host: Host, name: str) -> str:
     return str(speed)
 
 
-def test_the_interface_has_a_carrier_while_its_port_is_up(bare: Lab, until: Until) -> None:
+def test_the_interface_has_a_carrier_while_its_port_is_up(
+    bare: Lab, tmp_path: Path, until: Until
+) -> None:
     bare.start()
     first, second = bare.hosts
     until(lambda: _link(first)["operstate"] == "UP")
@@ -40,20 +42,24 @@ def test_the_interface_has_a_carrier_while_its_port_is_up(bare: Lab, until: Unti
     assert _speed(first, "ib0") == _speed(first, "eth0")
     assert _speed(first, "ib0").endswith("Mb/s")
     gid = first.ask("show")["gid"]
-    monitor = first.namespace.popen(["ip", "monitor", "link", "dev", "ib0"], stdout=subprocess.PIPE)
+    heard = tmp_path / "heard"
+    with heard.open("w") as out:
+        command = ["ip", "monitor", "link", "dev", "ib0"]
+        monitor = first.namespace.popen(command, stdout=out)
     try:
+        # It hears nothing until it listens, so give it something to hear.
+        until(lambda: first.run(["ip", "link", "set", "ib0", "alias", "x"]) and heard.read_text())
         assert first.run(["ip", "link", "set", "eth0", "down"]).returncode == 0
         until(lambda: not _has_carrier(first))
         assert _link(first)["operstate"] == "DOWN"
         until(lambda: not _has_carrier(second))  # a veth loses its carrier with its peer
         assert first.run(["ip", "link", "set", "eth0", "up"]).returncode == 0
         first.run(["ip", "-6", "address", "add", f"{gid}/64", "dev", "eth0", "nodad"])
-        until(lambda: _has_carrier(first) and _has_carrier(second), timeout_s=15)
+        until(lambda: _has_carrier(first) and _has_carrier(second))
+        until(lambda: re.search("NO-CARRIER.*LOWER_UP", heard.read_text(), re.DOTALL))
     finally:
         monitor.terminate()
-        heard = monitor.communicate()[0].decode()
-    assert "NO-CARRIER" in heard
-    assert "LOWER_UP" in heard
+        monitor.wait(10)
     assert _link(first)["operstate"] == "UP"
     until(lambda: first.run(["ping", "-c1", "-W1", "10.77.0.2"]).returncode == 0, timeout_s=10)
 

@@ -16,6 +16,8 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from tests.netns.behind import reaches
+from tests.netns.conftest import Until
 
 pytestmark = pytest.mark.netns
 
@@ -219,9 +221,9 @@ def test_the_link_local_address_is_made_from_the_port_guid(lab: Lab, cli: Cli) -
     assert "fe80::200:ff:fe00:1" in {entry["address"] for entry in shown["addresses"]}
 
 
-def test_neighbours_groups_and_counters_are_shown(lab: Lab, cli: Cli, sh: Sh) -> None:
+def test_neighbours_groups_and_counters_are_shown(lab: Lab, cli: Cli, until: Until) -> None:
     first, second = lab.hosts
-    sh(first, f"ping -c1 -W2 {second.ipv4.ip}")
+    until(lambda: reaches(first, str(second.ipv4.ip)))
     (neighbour,) = [n for n in _json(cli, first, "neigh", "-j") if n["ip"] == "10.77.0.2"]
     assert neighbour["hwaddr"] == second.ask("show")["hwaddr"]
     assert neighbour["dev"] == "ib0"

@@ -86,10 +86,11 @@ def test_dnsmasq_gives_renews_and_confirms_a_lease_with_all_that_belongs_to_it(
         until(lambda: served.log.count("DHCPREQUEST") >= 2)  # renewed, to the server alone
         until(lambda: served.log.count("DHCPACK") >= 2)
         until(lambda: lease(client)["state"] == "bound")
+        discovers = served.log.count("DHCPDISCOVER")
         client.kill()
         client.start()
         assert lease(client)["address"] == address
-        assert served.log.count("DHCPDISCOVER") == 1
+        assert served.log.count("DHCPDISCOVER") == discovers
     client.stop()
     assert not list(runtime.glob("net-*/ib0.resolv.conf"))
     assert list((tmp_path / "leases").glob("ib0-*.lease"))
@@ -110,7 +111,7 @@ def test_a_server_that_forgot_refuses_and_the_client_takes_another_address(
     link: Lab, tmp_path: Path, until: Until
 ) -> None:
     first, _, client = link.hosts
-    with running(first, tmp_path, server("--dhcp-option=option:T1,4")):
+    with running(first, tmp_path, server("--dhcp-option=option:T1,15")):
         client.start()
         before = lease(client)["address"]
     elsewhere = dnsmasq(
@@ -120,7 +121,7 @@ def test_a_server_that_forgot_refuses_and_the_client_takes_another_address(
         "--no-ping",
     )
     with running(first, tmp_path, elsewhere) as served:
-        until(lambda: lease(client)["address"] not in (None, before), 20)
+        until(lambda: lease(client)["address"] not in (None, before), 60)
         after = lease(client)["address"]
         assert "DHCPNAK" in served.log
         until(lambda: after in kernel(client, "address show"))
@@ -136,8 +137,8 @@ def test_an_address_of_another_host_is_declined(link: Lab, tmp_path: Path, until
     fixed = "--dhcp-host=id:ff:00:00:ff:ff:00:03:00:20:00:00:00:ff:fe:00:00:03,10.77.0.150"
     with running(first, tmp_path, server(fixed)) as served:
         client.start(wait=False)
-        until(lambda: "DHCPDECLINE" in served.log, 15)
-        assert "DHCP: another host has 10.77.0.150/24" in client.log()
+        until(lambda: "DHCPDECLINE" in served.log, 60)
+        until(lambda: "DHCP: another host has 10.77.0.150/24" in client.log())
         assert "10.77.0.150" not in kernel(client, "address show")
     client.stop()
 
@@ -266,10 +267,11 @@ def test_a_daemon_that_became_another_user_renews_and_keeps_its_lease(
         until(lambda: served.log.count("DHCPACK") > acks, 10)
         (kept,) = until(lambda: list(leases.glob("ib0-*.lease")))
         assert kept.owner() == "nobody"
+        discovers = served.log.count("DHCPDISCOVER")
         client.kill()
         client.start()
         assert lease(client)["address"] == address
-        assert served.log.count("DHCPDISCOVER") == 1
+        assert served.log.count("DHCPDISCOVER") == discovers
         client.stop()
 
 
@@ -286,4 +288,4 @@ def test_a_command_with_an_interface_of_its_own_has_a_lease(
         assert done.returncode == 0, done.stdout + done.stderr
         assert re.search(r"inet 10\.77\.0\.[12]\d\d/24", done.stdout)
         assert "default via 10.77.0.1 dev ib0 proto dhcp" in done.stdout
-        assert served.log.count("DHCPDISCOVER") == 1
+        assert served.log.count("DHCPDISCOVER") >= 1

@@ -72,11 +72,12 @@ def test_dnsmasq_gives_and_confirms_a_lease_with_all_that_belongs_to_it(
         shown = cli(client, "show", "ib0").stdout
         assert f"dhcp6 {address} from {given['server']} expires in" in shown
         assert "dhcp6 dns fd77::1 search ib.example" in shown
+        requests = served.log.count("DHCPREQUEST")
         client.kill()
         client.start()
         assert lease(client)["address"] == address
         assert "DHCPCONFIRM" in served.log
-        assert served.log.count("DHCPREQUEST") == 1
+        assert served.log.count("DHCPREQUEST") == requests
     client.stop()
     assert not list(runtime.glob("net-*/ib0.resolv.conf"))
     assert list((tmp_path / "leases").glob("ib0-*.lease6"))
@@ -97,7 +98,7 @@ def test_an_address_that_does_not_fit_the_link_any_more_is_replaced(
     with running(first, tmp_path, server(pool="fd88::100,fd88::200")) as served:
         until(lambda: READY in served.log)
         client.start(wait=False)
-        until(lambda: "fd88::" in addresses(client), 20)
+        until(lambda: "fd88::" in addresses(client), 60)
         assert "DHCPCONFIRM" in served.log
         assert before not in addresses(client)
         assert f"a server refuses {before.partition('/')[0]}" in client.log()
@@ -113,7 +114,7 @@ def test_an_address_of_another_host_is_declined(link: Lab, tmp_path: Path, until
     with running(first, tmp_path, server(fixed)) as served:
         until(lambda: READY in served.log)
         client.start(wait=False)
-        until(lambda: "DHCPDECLINE" in served.log, 15)
+        until(lambda: "DHCPDECLINE" in served.log, 60)
         until(lambda: "DHCPv6: another host has fd77::150" in client.log())
         assert "fd77::150" not in addresses(client)
     client.stop()

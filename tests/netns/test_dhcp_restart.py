@@ -134,16 +134,17 @@ def test_a_restart_keeps_the_address_that_still_fits_and_removes_another(
         with running(first, tmp_path, server()) as served:
             until(lambda: READY in served.log)
             manager.start()
-            until(lambda: state(client) == "bound", 20)
+            until(lambda: state(client) == "bound", 60)
             address = client.ask("show")["dhcp6"]["address"]
+            requests = served.log.count("DHCPREQUEST")
             manager.stop()
             assert address in addresses(client)
             manager.start()
-            until(lambda: state(client) == "checking" or state(client) == "bound", 20)
-            until(lambda: state(client) == "bound", 20)
+            until(lambda: state(client) == "checking" or state(client) == "bound", 60)
+            until(lambda: state(client) == "bound", 60)
             assert address in addresses(client)
             assert "DHCPCONFIRM" in served.log
-            assert served.log.count("DHCPREQUEST") == 1
+            assert served.log.count("DHCPREQUEST") == requests
             manager.stop()
         first.run(["ip", "address", "add", "fd88::1/64", "dev", "ib0"])
         first.run(["ip", "address", "del", "fd77::1/64", "dev", "ib0"])
@@ -151,7 +152,7 @@ def test_a_restart_keeps_the_address_that_still_fits_and_removes_another(
             until(lambda: READY in served.log)
             assert address in addresses(client)
             manager.start()
-            until(lambda: "fd88::" in addresses(client), 20)
+            until(lambda: "fd88::" in addresses(client), 60)
             assert address not in addresses(client)
     finally:
         manager.close()

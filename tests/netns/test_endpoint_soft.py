@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from ipoibu.lab import Lab
+from tests.netns.conftest import Until
 
 pytestmark = pytest.mark.netns
 
@@ -67,8 +68,9 @@ def test_a_second_hca_on_the_device_is_refused_by_name(python: Callable[[str], s
 
 PAIR = """
     import contextlib, subprocess, time
-    subprocess.run("ip link add va mtu 9000 type veth peer name vb mtu 9000 &&"
-                   " ip link set va up && ip link set vb up", shell=True, check=True)
+    subprocess.run("ip link del va; ip link add va mtu 9000 type veth peer name vb mtu 9000 &&"
+                   " ip link set va up && ip link set vb up",
+                   shell=True, check=True, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 10
     while "tentative" in (out := subprocess.run(
         ["ip", "-6", "addr", "show", "scope", "link"], capture_output=True, text=True).stdout) or (
@@ -97,6 +99,11 @@ def test_the_links_q_key_and_p_key_are_used_on_all_of_it(python: Callable[[str],
             with pair(a, b) as (left, right):
                 left.send([packet(b"hello")])
                 got = right.recv(timeout=wait_s)
+                end = time.monotonic() + 30
+                while b.get("qkey") and not right.stats()["fabric.drop_qkey"]:
+                    assert time.monotonic() < end
+                    left.send([packet(b"hello")])
+                    time.sleep(0.05)
                 counters = right.stats()
                 print(got == [packet(b"hello")], counters["fabric.drop_qkey"] > 0)
 
@@ -114,17 +121,22 @@ def test_the_links_q_key_and_p_key_are_used_on_all_of_it(python: Callable[[str],
     ]
 
 
-def test_frames_of_a_connection_are_read_where_they_came(python: Callable[[str], str]) -> None:
+def test_frames_of_a_connection_are_read_where_they_came(
+    python: Callable[[str], str], until: Until
+) -> None:
     """The data path lends messages of up to 64 KiB as it lends datagrams: half of their 128 frames, then
-    copies."""
-    out = python(
-        textwrap.dedent(PAIR)
-        + textwrap.dedent("""
+    copies.
+
+    On a busy machine a connection may break for want of acknowledgements, which loses packets: try again.
+    """
+    program = textwrap.dedent(PAIR) + textwrap.dedent("""
         def exchange(left, right, numbers):
             packets = [packet(number.to_bytes(2, "big") * 30000) for number in numbers]
             waiting, kept = list(packets), []
             while len(kept) < len(packets):
-                assert time.monotonic() < deadline
+                if time.monotonic() > deadline:
+                    print("lost")
+                    raise SystemExit
                 frames = left.reserve(min(len(waiting), 8))
                 for frame in frames:
                     data = waiting.pop(0)
@@ -152,7 +164,7 @@ def test_frames_of_a_connection_are_read_where_they_came(python: Callable[[str],
             (last,) = exchange(left, right, range(1))
         print(bytes(last) == packet(bytes(60000)))
     """)
-    )
+    out = until(lambda: "lost" not in (out := python(program)) and out, 120)
     assert out.split() == ["0", "32", "32", "64", "True"]
 
 

@@ -103,7 +103,6 @@ def routed(sh: Sh, mode: str) -> Iterator[tuple[Lab, Namespace]]:
             pod.remove()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("address", [POD, POD6])
 def test_a_stream_to_an_ethernet_stays_in_large_frames(
     routed: tuple[Lab, Namespace], mode: str, until: Until, address: str
@@ -129,7 +128,6 @@ def test_a_stream_to_an_ethernet_stays_in_large_frames(
     assert packets_after - packets < SIZE / MTU / 4, "they left in the frames in which they came"
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("version", ["ipv4", "ipv6"])
 def test_a_stream_from_an_ethernet_stays_in_large_frames(
     routed: tuple[Lab, Namespace], mode: str, until: Until, version: str
@@ -141,7 +139,6 @@ def test_a_stream_from_an_ethernet_stays_in_large_frames(
     _leaves_in_large_frames(pod, first, router, target, mode)
 
 
-@pytest.mark.timeout(120)
 def test_nat_hides_an_ethernet_behind_the_address_of_the_interface(
     routed: tuple[Lab, Namespace], mode: str, sh: Sh, until: Until
 ) -> None:
@@ -162,7 +159,6 @@ def test_nat_hides_an_ethernet_behind_the_address_of_the_interface(
         sh(first, f"ip -6 route add fd77:2::/64 via {router.ipv6.ip}")
 
 
-@pytest.mark.timeout(120)
 def test_two_interfaces_of_ours_forward_between_two_partitions(
     sh: Sh, until: Until, mode: str
 ) -> None:

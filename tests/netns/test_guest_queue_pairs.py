@@ -17,7 +17,7 @@ from tests.netns.behind import inside, reaches
 from tests.netns.conftest import Until
 from tests.netns.test_ethernet import GUESTS, MACS, Bridged, plug
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.netns
 
 BEYOND = "192.0.2.9"  # behind the first guest
 _SERIAL = itertools.count()

@@ -30,7 +30,7 @@ from tests.netns.conftest import Until
 from tests.netns.slow_link import MTU, SlowLink
 from tests.netns.test_dhcp_clients import running
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.netns
 
 GUEST, GUEST6 = "10.0.0.11", "fd77::11"
 GUEST2, GUEST26 = "10.0.0.12", "fd77::12"
@@ -52,8 +52,10 @@ def sh(namespace: Namespace, *commands: str) -> str:
 
 
 def reaches(namespace: Namespace, target: str, count: int = 1, wait_s: int = 2) -> bool:
-    done = namespace.run(["ping", "-c", str(count), "-i", "0.2", "-W", str(wait_s), target])
-    return done.returncode == 0
+    """Return whether one of five attempts gets answers: the slow link belongs to the test's process,
+    which a busy machine may stop."""
+    words = ["ping", "-c", str(count), "-i", "0.2", "-W", str(wait_s), target]
+    return any(namespace.run(words).returncode == 0 for _ in range(5))
 
 
 @dataclass
@@ -184,7 +186,7 @@ def test_a_full_packet_passes_and_the_guest_learns_a_smaller_mtu(shared: World) 
         for name in ("v0", "br0"):
             shared.bridge.run(["ip", "link", "set", name, "mtu", "3000"])
         shared.bridge.run(["ip", "link", "set", "ib0", "mtu", "3000"])
-        done = shared.guest.run(["ping", "-c1", "-W2", "-M", "do", "-s", str(MTU), FAR])
+        done = shared.guest.run(["ping", "-c1", "-W10", "-M", "do", "-s", str(MTU), FAR])
         assert f"mtu = {MTU}" in done.stdout
     finally:
         sh(shared.guest, "ip link set eth0 mtu 2044", "ip route flush cache")
@@ -195,11 +197,13 @@ def test_a_full_packet_passes_and_the_guest_learns_a_smaller_mtu(shared: World) 
 def test_a_duplicate_address_of_a_guest_is_found_across_the_link(
     shared: World, until: Until
 ) -> None:
-    sh(shared.guest, f"ip address add {FAR6}/64 dev eth0")
+    # The guest's kernel would listen for a second, in which a busy machine may not answer.
+    probes = "sysctl -qw net.ipv6.conf.eth0.dad_transmits="
+    sh(shared.guest, f"{probes}20", f"ip address add {FAR6}/64 dev eth0")
     try:
-        until(lambda: "dadfailed" in sh(shared.guest, "ip -6 address show dev eth0"), 10)
+        until(lambda: "dadfailed" in sh(shared.guest, "ip -6 address show dev eth0"))
     finally:
-        sh(shared.guest, f"ip address del {FAR6}/64 dev eth0")
+        sh(shared.guest, f"ip address del {FAR6}/64 dev eth0", f"{probes}1")
     assert reaches(shared.guest2, FAR6)
 
 
@@ -226,7 +230,7 @@ def udhcpc(work: Path, device: str) -> list[str]:
         "case $1 in bound) ip address add $ip/$mask dev $interface;; esac\n"
     )
     script.chmod(0o755)
-    return ["udhcpc", "-i", device, "-f", "-T", "1", "-s", str(script)]
+    return ["udhcpc", "-i", device, "-f", "-T", "1", "-A", "1", "-s", str(script)]
 
 
 def test_a_guest_has_a_lease_of_a_server_of_the_link(
@@ -322,13 +326,13 @@ def test_guests_go_on_when_the_engine_restarts(fresh: World, until: Until) -> No
     assert sh(fresh.guest, f"ip neigh show {FAR}").split()[4] == before
 
 
-def test_a_guest_cannot_take_a_bound_address() -> None:
+def test_a_guest_cannot_take_a_bound_address(until: Until) -> None:
     config = EthernetConfig({MAC: frozenset({ip_address(GUEST), ip_address(GUEST6)})})
     with world(config) as made:
         assert reaches(made.far, GUEST)
         sh(made.guest, "ip link set eth0 down")
         sh(made.guest2, f"ip address add {GUEST}/24 dev eth0")
         assert made.guest2.run(["ping", "-c1", "-W1", "-I", GUEST, FAR]).returncode == 1
-        assert made.tap.counts["ethernet_spoofed"]
+        until(lambda: made.tap.counts["ethernet_spoofed"])
         assert reaches(made.guest2, FAR), "with its own address"
         assert made.holds(GUEST, MAC)

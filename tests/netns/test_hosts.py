@@ -16,7 +16,7 @@ from ipoibu.lab.check import Outcome, check, ping, tcp
 pytestmark = pytest.mark.netns
 
 
-def _lab(*words: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
+def _lab(*words: str, timeout_s: float = 250) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "ipoibu.cli", "lab", "--check", *words],
         capture_output=True,

@@ -57,7 +57,6 @@ def assert_received(sender: Host, process: subprocess.Popen[bytes], group: str, 
     assert process.stdout.readline() == b"hello\n"
 
 
-@pytest.mark.timeout(60)
 def test_a_link_local_group_that_the_kernel_does_not_report_is_received(
     lab: Lab, sh: Sh, until: Until
 ) -> None:
@@ -73,7 +72,6 @@ def test_a_link_local_group_that_the_kernel_does_not_report_is_received(
         sh(second, "sysctl -qw net.ipv4.igmp_link_local_mcast_reports=1")
 
 
-@pytest.mark.timeout(60)
 def test_a_group_is_joined_and_left_while_every_report_is_lost(
     lab: Lab, sh: Sh, until: Until
 ) -> None:

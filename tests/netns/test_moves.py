@@ -96,8 +96,7 @@ def test_the_interface_works_where_a_container_gets_it_and_back_home(
     _ip(home, f"link set ib0 netns {pod.name} name eth1")
     _configure_as_cni(pod, "eth1")
     _await_replies(until, second.namespace, "10.77.0.9", "fd77::9")
-    for target in ("10.77.0.2", "fd77::2"):
-        assert _reaches(pod, target)
+    _await_replies(until, pod, "10.77.0.2", "fd77::2")
     assert not _reaches(second.namespace, "10.77.0.1")  # nothing of the configuration came along
     assert "10.77.0.1" not in _ip(pod, "address show eth1")
     assert "fe80::200:ff:fe00:1/64" in _ip(pod, "address show eth1")  # as the kernel's ib0

@@ -82,7 +82,6 @@ def _smcroute(world: World) -> str:
     return "\n".join([*lines, ""])
 
 
-@pytest.mark.timeout(120)
 def test_smcroute_forwards_groups_of_both_families_everywhere(
     world: World, tmp_path: Path, until: Until
 ) -> None:
@@ -95,7 +94,6 @@ def test_smcroute_forwards_groups_of_both_families_everywhere(
                 arrives(source, _others(world, name), group, until)
 
 
-@pytest.mark.timeout(120)
 def test_a_route_by_source_needs_no_member_on_the_router(
     world: World, tmp_path: Path, until: Until
 ) -> None:
@@ -126,7 +124,6 @@ def _pim() -> str:
     return text + first[0].replace("interface ib0", "interface ib0.8001")
 
 
-@pytest.mark.timeout(120)
 def test_pim_forwards_groups_to_who_asks_for_them(world: World, until: Until) -> None:
     """FRR's pimd learns the members by IGMP from each side, and needs no member of its own for those by
     source."""

@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,8 +72,11 @@ def test_the_fabric_carries_packets_of_the_mtu(lab: Lab, tmp_path: Path) -> None
             assert capture.poll() is None
             select.select([], [], [], 0.01)
         data = bytes(8 << 20)
-        assert transfer(first, second, "10.77.0.2", data) == hashlib.sha256(data).hexdigest()
-        assert capture.wait(20) == 0
+        end = time.monotonic() + 60
+        while capture.poll() is None:  # a busy capture drops frames
+            assert time.monotonic() < end
+            assert transfer(first, second, "10.77.0.2", data) == hashlib.sha256(data).hexdigest()
+        assert capture.returncode == 0
     raw, at, lengths = file.read_bytes(), 24, []
     while at < len(raw):
         kept, length = struct.unpack_from("=8xII", raw, at)
@@ -117,10 +121,10 @@ def test_an_offloading_host_and_one_without_understand_each_other(bare: Lab) -> 
 @pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
 @pytest.mark.parametrize("gro", [False, True], ids=["datagrams", "gro"])
 def test_udp_bursts_arrive_as_the_datagrams_that_were_sent(
-    lab: Lab, sh: Sh, address: str, gro: bool
+    lab: Lab, until: Until, address: str, gro: bool
 ) -> None:
     first, second = lab.hosts
-    sh(first, f"ping -c1 -W2 {address}")
+    until(lambda: first.run(["ping", "-c1", "-W2", address]).returncode == 0)
     size, count = 1400, 40
     before = [host.ask("stats") for host in lab.hosts]
     with (
@@ -209,10 +213,10 @@ def test_udp_bursts_through_loss_are_some_of_the_datagrams_that_were_sent_and_ne
                 sent.update(datagrams)
                 sender.sendto(b"".join(datagrams), receiver.getsockname())
                 while not any(struct.unpack_from("!I", got)[0] == burst for got in arrived):
-                    assert receive(5), f"nothing came of burst {burst}"
+                    assert receive(30), f"nothing came of burst {burst}"
                 while receive(0):
                     pass
-            while receive(0.5):
+            while receive(3):
                 pass
         counters = [host.ask("stats") for host in lab.hosts]
     assert set(arrived) <= sent

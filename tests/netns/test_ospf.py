@@ -49,7 +49,6 @@ def three(sh: Sh) -> Iterator[Lab]:
         yield lab
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("speak", [_bird, _frr])
 def test_three_routers_become_neighbours_and_routes_carry_packets(
     three: Lab, until: Until, speak: Speak

@@ -53,9 +53,10 @@ def _tasks(pid: int | None, file: str) -> set[str]:
 
 
 def test_packets_of_both_families_go_between_the_namespaces(
-    hosts: tuple[Host, Host], pods: tuple[Namespace, Namespace]
+    hosts: tuple[Host, Host], pods: tuple[Namespace, Namespace], until: Until
 ) -> None:
     for target in ("10.77.0.2", "fd77::2"):
+        until(lambda to=target: _inside(pods[0], "ping", "-c1", "-W1", to).returncode == 0)
         done = _inside(pods[0], "ping", "-c3", "-i0.1", "-W5", target)
         assert " 0% packet loss" in done.stdout, done.stdout
     for host, pod in zip(hosts, pods, strict=True):
@@ -84,10 +85,10 @@ def test_the_kernels_state_is_followed_in_the_other_namespace(
 
 
 def test_commands_reach_the_interface_from_both_namespaces(
-    hosts: tuple[Host, Host], pods: tuple[Namespace, Namespace], cli: Cli
+    hosts: tuple[Host, Host], pods: tuple[Namespace, Namespace], cli: Cli, until: Until
 ) -> None:
     first, pod = hosts[0], pods[0]
-    assert _inside(pod, "ping", "-c1", "-W5", "10.77.0.2").returncode == 0
+    until(lambda: _inside(pod, "ping", "-c1", "-W1", "10.77.0.2").returncode == 0)
     outside = f"ib0@{first.pid}"
     assert json.loads(cli(first, "show", "-j").stdout) == json.loads(_ipoibu(pod, "show", "-j"))
     for command in ("show", "neigh", "stats", "mcast", "conn"):

@@ -19,12 +19,12 @@ from ipoibu.lab.namespace import Namespace
 from tests.doubles.page_blocks import ROOT, Block, blocks, missing, pages
 from tests.doubles.page_sessions import ELSEWHERE, SESSIONS
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(700)]
 
 SHELL_PAGES: Final = ("README.md", "docs/tutorial.md")  # they open a shell: `ipoibu lab -- bash`
 DIRECTORIES: Final = "/etc/ipoibu|/var/lib/prometheus/node-exporter"
 BETWEEN: Final = "=== next block ==="
-TIMEOUT_S: Final = 60
+TIMEOUT_S: Final = 200
 # A command of a page that starts in the background has as long as the page's `sleep`. Where the machine is
 # too slow for that, try again with this many times that long.
 PATIENCE: Final = (1, 4, 10)

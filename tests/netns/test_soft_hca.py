@@ -35,7 +35,7 @@ VETH_MTU = 9000
 
 
 def run(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, f"{' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -132,7 +132,15 @@ def test_live(sanitized: Path, pair: tuple[Place, Place], name: str) -> None:
             *("tc", "qdisc", "add", "dev", a.netdev, "root", "tbf"),
             *("rate", "200mbit", "burst", "200k", "limit", "20m"),
         )
-    said = run(str(sanitized / "live"), name, *a.words, *b.words)
+    # The HCA waits 10 ms for the one consumer, which a busy machine may stop for longer.
+    attempts = 5 if name.startswith("a_poll_leaves_") else 1
+    for left in reversed(range(attempts)):
+        try:
+            said = run(str(sanitized / "live"), name, *a.words, *b.words)
+            break
+        except AssertionError:
+            if not left:
+                raise
     assert f"ok: {name}" in said.splitlines()
 
 
@@ -240,7 +248,7 @@ def test_opening_says_what_is_wrong_with_the_device(
     assert opened(a) == "ENETDOWN"
     b.run("ip", "address", "flush", "dev", b.netdev)
     b.sysctl(f"conf/{b.netdev}/accept_dad", 1)
-    b.sysctl(f"conf/{b.netdev}/dad_transmits", 30)
+    b.sysctl(f"conf/{b.netdev}/dad_transmits", 600)
     a.run("ip", "link", "set", a.netdev, "mtu", str(VETH_MTU), "up")
     b.run("ip", "-6", "address", "add", "fe80::77/64", "dev", b.netdev)
     assert opened(b) == "EAGAIN"
@@ -544,7 +552,7 @@ def test_pingpong_refuses_nonsense(sanitized: Path, pair: tuple[Place, Place]) -
 
 
 def test_rate_measures_messages_that_arrive(plain: Path, pair: tuple[Place, Place]) -> None:
-    said = run(str(plain / "rate"), *pair[0].words, *pair[1].words, "0.5")
+    said = run(str(plain / "rate"), *pair[0].words, *pair[1].words, "2")
     rates = {
         int(size): float(rate)
         for size, rate in re.findall(r"^ *(\d+) bytes: .*received +(\d+)/s", said, re.MULTILINE)
@@ -555,7 +563,7 @@ def test_rate_measures_messages_that_arrive(plain: Path, pair: tuple[Place, Plac
 
 def test_rate_rc_measures_messages_that_arrive(plain: Path, pair: tuple[Place, Place]) -> None:
     for connections in ("1", "8"):
-        said = run(str(plain / "rate_rc"), *pair[0].words, *pair[1].words, "0.5", connections)
+        said = run(str(plain / "rate_rc"), *pair[0].words, *pair[1].words, "2", connections)
         rates = {
             int(size): float(rate)
             for size, rate in re.findall(r"^ *(\d+) bytes: received +(\d+)/s", said, re.MULTILINE)

@@ -68,6 +68,17 @@ def _reaches(host: Host, target: str, *options: str) -> bool:
     return host.run(["ping", "-c", "1", "-W", "2", *options, target]).returncode == 0
 
 
+def _reaches_whole(host: Host, target: str) -> bool:
+    """Send a message of 60 000 bytes. One that goes by datagram teaches the kernel the datagrams' MTU."""
+    host.run(["ip", "route", "flush", "cache"])
+    return _reaches(host, target, "-s", "60000", "-M", "do")
+
+
+def _addresses(host: Host, peer: Host) -> set[str]:
+    (found,) = (it for it in host.ask("peers") if it["underlay"] == _underlay(peer))
+    return set(found["addresses"])
+
+
 @pytest.fixture
 def three(sh: Sh) -> Iterator[Lab]:
     """Three hosts without interfaces; the second and the third know the first."""
@@ -96,7 +107,7 @@ def test_every_host_reaches_every_other_in_both_families(three: Lab, until: Unti
             if other is not host:
                 for ip in (other.ipv4.ip, other.ipv6.ip):
                     until(lambda host=host, ip=ip: _reaches(host, str(ip)), 10)
-                    assert _reaches(host, str(ip), "-s", "1900", "-M", "do")
+                    assert _reaches(host, str(ip), "-s", "1900", "-M", "do", "-W", "10")
     assert all(host.ask("stats")["fabric.unicast_rx_stranger"] == 0 for host in three.hosts)
 
 
@@ -134,7 +145,7 @@ def test_connected_mode_meets_by_peers_too(three: Lab, until: Until) -> None:
     # The kernel remembers the datagram MTU of a packet that was too big, so a small one goes first.
     until(lambda: _reaches(first, target) and first.ask("conn"), 30)
     until(lambda: all(row["state"] == "live" for row in first.ask("conn")), 30)
-    until(lambda: _reaches(first, target, "-s", "60000", "-M", "do"))
+    until(lambda: _reaches_whole(first, target), 60)
     until(lambda: _met(three.hosts), 20)
     assert all(row["groups"] for row in first.ask("peers"))
     gone = _hwaddr(second)
@@ -166,8 +177,7 @@ def test_neighbours_and_peers_show_where_they_are_below(
     assert neighbour["underlay"] == link_local
     assert f"{second.ipv4.ip} dev ib0" in (shown := cli(first, "neigh").stdout)
     assert f" underlay {link_local} " in shown
-    (peer,) = (it for it in first.ask("peers") if it["underlay"] == _underlay(second))
-    assert set(peer["addresses"]) >= {str(second.ipv4.ip), str(second.ipv6.ip)}
+    until(lambda: _addresses(first, second) >= {str(second.ipv4.ip), str(second.ipv6.ip)})
     assert f"at {_underlay(second)}:4792" in cli(first, "peers").stdout
 
 
@@ -313,7 +323,7 @@ def test_the_mode_of_a_link_of_peers_changes_while_it_runs(
     until(lambda: _reaches(first, target), 10)
     # A long packet by datagram would lower the kernel's path MTU for ten minutes (C13).
     until(lambda: "live" in {it["state"] for it in first.ask("conn")}, 30)
-    until(lambda: _reaches(first, target, "-s", "60000", "-M", "do"), 30)
+    until(lambda: _reaches_whole(first, target), 60)
     until(lambda: _reaches(third, target), 10)  # by datagram
     _change_mode(cli, first, "datagram", until)
     until(lambda: _met(three.hosts), 20)

@@ -88,19 +88,19 @@ def test_a_name_that_gets_and_changes_its_addresses(
         host.start()
     server = NameServer(named)
     resolver = tmp_path / "resolv.conf"
-    resolver.write_text("nameserver 192.0.2.1\noptions timeout:1\n")
+    resolver.write_text("nameserver 192.0.2.1\noptions timeout:5 attempts:5\n")
     up = [sys.executable, "-m", "ipoibu.cli", "up", "ib0", "--device", "soft:eth0", "--peer", NAME]
     command = ["unshare", "-m", "sh", "-c", WITH_RESOLVER, str(resolver), *up]
     daemon = named.namespace.popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: named.ask("stats") is not None if _is_up(named) else False, 20)
+        until(lambda: named.ask("stats") is not None if _is_up(named) else False, 60)
         assert _peers(named) == set()
         server.addresses = [IPv4Address("192.0.2.2"), IPv4Address("192.0.2.3")]
-        until(lambda: _peers(named) == {"192.0.2.2", "192.0.2.3"}, 20)
+        until(lambda: _peers(named) == {"192.0.2.2", "192.0.2.3"}, 60)
         server.addresses = [IPv4Address("192.0.2.4")]
         third.kill()  # a peer that goes has the name looked up again soon
-        until(lambda: _peers(named) == {"192.0.2.2", "192.0.2.4"}, 20)
-        until(lambda: _peers(fourth) == {"192.0.2.1", "192.0.2.2"}, 20)
+        until(lambda: _peers(named) == {"192.0.2.2", "192.0.2.4"}, 60)
+        until(lambda: _peers(fourth) == {"192.0.2.1", "192.0.2.2"}, 60)
     finally:
         daemon.terminate()
         daemon.wait()

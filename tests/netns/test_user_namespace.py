@@ -64,7 +64,7 @@ def test_the_command_that_a_waiting_lab_prints_enters_a_host(user: OrdinaryUser)
         [*become, *words], env=environment, capture_output=True, text=True, check=False
     )
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=90)
     assert (process.returncode, errors) == (0, b"\n")
     assert shown.stdout.startswith("ib0: device soft:eth0 "), shown
 

@@ -51,7 +51,6 @@ def three() -> Iterator[Lab]:
         yield lab
 
 
-@pytest.mark.timeout(120)
 def test_a_virtual_address_moves_with_its_master(three: Lab, until: Until) -> None:
     master, backup, client = three.hosts
     with keepalived(backup, _config(50, master)):
@@ -92,7 +91,6 @@ def _neighbour(host: Host) -> str:
     return str(entries.get(VIRTUAL))
 
 
-@pytest.mark.timeout(60)
 def test_keepalived_enters_fault_while_the_port_is_down(three: Lab, until: Until) -> None:
     master, backup, _ = three.hosts
     with keepalived(master, _config(100, backup)):

@@ -109,7 +109,8 @@ def test_a_net_device_with_a_smaller_mtu_is_named_with_what_the_link_needs(
         until(lambda: f"the MTU of eth0 is {int(found[1]) - 1} now" in first.log(), 60)
         sh(first, f"ip link set eth0 mtu {found[1]}")
         until(lambda: "WARNING: soft:eth0: the port is up" in first.log(), 60)
-        until(lambda: sh(first, f"ping -c 1 -W 5 {second.ipv4.ip}"), 60)
+        ping = ["ping", "-c1", "-W2", str(second.ipv4.ip)]
+        until(lambda: first.run(ping).returncode == 0, 60)
         sh(first, "ip link set eth0 down")
         until(lambda: "the port is down: eth0 is down or has no carrier" in first.log(), 60)
     finally:

@@ -25,8 +25,8 @@ from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.notice import Trap
 from ipoibu.wire.pathrecord import PathRecord
 
-# Two attempts, so that the client notices a silent SA within a second.
-PACE: Final = Pace(timeout_s=0.25, attempts=2, probe_min_s=0.1, probe_max_s=0.4)
+# Two attempts: the client notices a silent SA within ten seconds, and waits for a busy one.
+PACE: Final = Pace(timeout_s=3.0, attempts=2, probe_min_s=0.1, probe_max_s=0.4)
 
 
 class Host:

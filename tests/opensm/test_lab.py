@@ -47,8 +47,12 @@ def hears(source: Host, target: Host, timeout_s: float = 2.0) -> bool:
     return done.returncode == 0
 
 
+# Requests that a flow of five a second sends within the two seconds that an answer takes on a busy machine.
+UNDER_WAY = 10
+
+
 def unanswered(flow: subprocess.Popen[bytes]) -> int:
-    """End a ping(8); return how many requests it has no answer to. The last answer may be under way."""
+    """End a ping(8); return how many requests it has no answer to. The last answers may be under way."""
     flow.send_signal(signal.SIGINT)
     output, _ = flow.communicate(timeout=30)
     counts = re.search(rb"(\d+) packets transmitted, (\d+) received", output)
@@ -109,7 +113,7 @@ def test_limited_members_talk_to_full_ones_and_not_to_each_other() -> None:
         assert ping(other, full, "ipv4").ok
         before = counters(other)["fabric.drop_pkey"]
         assert not hears(limited, other)
-        assert counters(other)["fabric.drop_pkey"] > before
+        until(lambda: counters(other)["fabric.drop_pkey"] > before, 30, "no drop")
 
 
 @pytest.mark.parametrize(
@@ -145,18 +149,18 @@ def test_opensm_dies_and_returns_under_traffic() -> None:
             ["ping", "-q", "-i", "0.2", str(second.ipv4.ip)], stdout=subprocess.PIPE
         )
         subnet.ibsim.kill_opensm()
-        assert hears(first, second)
+        until(lambda: hears(first, second), 30, "no answer")
         assert not hears(second, third)  # no path yet, and no SA to ask
         subnet.ibsim.start_opensm(ADMINISTERED)
         until(lambda: hears(second, third), 40, "no new flow after OpenSM's return")
-        assert hears(first, second)
+        until(lambda: hears(first, second), 30, "no answer")
         until(
             lambda: all(counters(host).get("engine.sa_rejoined") for host in lab.hosts),
             40,
             "not every host joined again",
         )
         assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
-        assert unanswered(flow) <= 1
+        assert unanswered(flow) <= UNDER_WAY
         assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
 
 
@@ -182,12 +186,12 @@ def test_a_hundred_groups_are_joined_and_left_and_saquery_agrees() -> None:
                 sockets.append(host.socket(socket.AF_INET, socket.SOCK_DGRAM))
             request = ip.packed + bytes(4) + index.to_bytes(4, "little")
             sockets[-1].setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
-        until(lambda: set(groups) <= joined(), 20, "not all groups were joined")
+        until(lambda: set(groups) <= joined(), 60, "not all groups were joined")
         assert known() == GROUPS
         for one in sockets:
             one.close()
-        until(lambda: not set(groups) & joined(), 20, "groups were kept")
-        until(lambda: known() == 0, 20, "OpenSM has groups that were left")
+        until(lambda: not set(groups) & joined(), 60, "groups were kept")
+        until(lambda: known() == 0, 150, "OpenSM has groups that were left")
 
 
 def test_children_are_links_of_their_own_and_need_the_subnet_managers_p_key() -> None:
@@ -327,7 +331,7 @@ def test_the_mode_changes_under_a_living_interface() -> None:
     subnet = LabSubnet(2)
     with Lab(2, subnet=subnet) as lab:
         first, second = lab.hosts
-        assert hears(first, second, 5)
+        until(lambda: hears(first, second), 30, "no answer")
 
         def are_up() -> bool:
             return all(is_up(host) for host in lab.hosts)
@@ -371,7 +375,7 @@ def test_another_subnet_manager_takes_over_under_traffic() -> None:
             40,
             "not every host joined again",
         )
-        assert hears(second, third)  # a flow that began under the new manager
+        until(lambda: hears(second, third), 30, "no flow under the new manager")
         assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
-        assert unanswered(flow) <= 1
+        assert unanswered(flow) <= UNDER_WAY
         assert all("engine.renewals" not in counters(host) for host in lab.hosts)

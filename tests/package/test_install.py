@@ -57,7 +57,7 @@ def the_guests_find_their_files(venv: Path, elsewhere: Path) -> None:
 
 
 @pytest.mark.builds
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("without", ["", "verbs uring"], ids=["with", "without"])
 def test_a_plain_environment_installs_and_runs(tmp_path: Path, without: str) -> None:
     source, venv = tmp_path / "source", tmp_path / "venv"

@@ -30,7 +30,7 @@ def runtime(name: str) -> str:
 
 
 @pytest.mark.builds
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
     source, package = tmp_path / "source", tmp_path / "source" / "ipoibu"
     shutil.copytree(ROOT / "ext", source / "ext", ignore=shutil.ignore_patterns("_*.c", "build"))

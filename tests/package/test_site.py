@@ -16,7 +16,7 @@ import ipoibu
 from ipoibu.cli.parser import COMMANDS
 from ipoibu.daemon.options import OPTIONS
 
-pytestmark = [pytest.mark.builds, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.builds, pytest.mark.timeout(3600)]
 
 ROOT: Final = Path(__file__).parents[2]
 FETCHED: Final = {"src", "srcset", "data", "poster", "background", "action", "formaction"}
@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=3500,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -30,7 +30,7 @@ def thread_sanitized() -> Path:
 
 
 @pytest.mark.builds
-@pytest.mark.timeout(600)  # compiles
+@pytest.mark.timeout(3600)  # compiles
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_passes_under_the_address_and_undefined_behaviour_sanitizers(
     address_sanitized: Path, name: str
@@ -39,7 +39,7 @@ def test_it_passes_under_the_address_and_undefined_behaviour_sanitizers(
 
 
 @pytest.mark.builds
-@pytest.mark.timeout(600)  # compiles
+@pytest.mark.timeout(3600)  # compiles
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", THREADED)
 def test_it_passes_under_the_thread_sanitizer(thread_sanitized: Path, name: str) -> None:

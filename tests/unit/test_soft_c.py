@@ -17,7 +17,7 @@ SENTENCES = re.compile(r"^ok: (\w+)$", re.MULTILINE)
 
 
 @pytest.mark.builds
-@pytest.mark.timeout(600)  # compiles
+@pytest.mark.timeout(3600)  # compiles
 @pytest.mark.parametrize(
     "variant",
     [

@@ -161,7 +161,7 @@ static void join(const struct options *o, struct game *g)
         .path_mtu_bytes = o->mtu,
         .min_rnr_timer = 12,
         .sq_psn = g->psn,
-        .timeout = 14,
+        .timeout = 18,
         .retry_count = 7,
         .rnr_retry = 7,
     };

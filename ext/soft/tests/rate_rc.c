@@ -113,7 +113,7 @@ static void connect_to(struct end *e, const struct end *peer)
             .dest_qpn = soft_qp_qpn(peer->qp[i]),
             .path_mtu_bytes = mtu,
             .min_rnr_timer = 12,
-            .timeout = 14,
+            .timeout = 18,
             .retry_count = 7,
             .rnr_retry = 7,
         };

@@ -16,7 +16,7 @@ from ipoibu.lab.host import Host
 BUILD: Final = Path(__file__).parent / "build"
 NETDEV: Final = "vm0"
 MEMORY_MIB: Final = 128
-ANSWER_S: Final = 60
+ANSWER_S: Final = 150
 
 
 def find_files() -> Path:

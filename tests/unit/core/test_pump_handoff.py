@@ -229,8 +229,9 @@ def test_a_packet_from_the_address_of_another_guest_is_reported_a_hundred_times_
     world: tuple[Host, Host],
 ) -> None:
     tap, far = world
+    spoofed = NO_VNET + frame(udp(), source=RIVAL)
     for _ in range(400):
-        tap.tun.give(NO_VNET + frame(udp(), source=RIVAL))
+        tap.tun.give(spoofed)
         settle(tap, far)
     reported = tap.pump.events()
     assert far.tun.take() == []
@@ -261,8 +262,9 @@ def test_a_packet_for_an_unknown_guest_goes_to_the_engine_a_hundred_times_a_seco
     (event,) = tap.pump.events()
     assert (event.type, event.data) == (_core.EVENT_LINK_PACKET, bytes(udp(B4, A4)))
     assert (event.src_qpn, event.sgid) == (far.port.qpn, far.gid.raw)
+    unknown = NO_VNET + bytes(udp(B4, A4))
     for _ in range(400):
-        far.tun.give(NO_VNET + bytes(udp(B4, A4)))
+        far.tun.give(unknown)
         settle(tap, far)
     passed = len(tap.pump.events())
     assert tap.tun.take() == []

@@ -47,7 +47,7 @@ async def _served(endpoint: Any, name: str = "ib0") -> AsyncIterator[ControlServ
 
 def _with_server(endpoint: Any, talk: Callable[[ControlServer], Awaitable[_Result]]) -> _Result:
     async def main() -> _Result:
-        async with _served(endpoint) as server, asyncio.timeout(30):
+        async with _served(endpoint) as server, asyncio.timeout(110):
             return await talk(server)
 
     return asyncio.run(main())

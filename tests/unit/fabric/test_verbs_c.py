@@ -33,6 +33,7 @@ def test_there_are_programs_to_run() -> None:
 
 
 @pytest.mark.builds
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_passes_under_a_sanitizer(built: Path, name: str) -> None:
     run(built / name)

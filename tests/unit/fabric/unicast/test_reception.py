@@ -88,8 +88,8 @@ def test_keys_that_do_not_agree_are_refused_counted_and_logged_on_both_sides(  #
     until(lambda: counted(second, "mesh_refused"))
     assert counted(first, counter) >= 1
     assert live(first) == live(second) == set()
-    assert f"the host at 127.0.0.1 {lines[0]}" in caplog.text
-    assert f"127.0.0.1:{link.ports[1]} refuses us: {lines[1]}" in caplog.text
+    until(lambda: f"the host at 127.0.0.1 {lines[0]}" in caplog.text)
+    until(lambda: f"127.0.0.1:{link.ports[1]} refuses us: {lines[1]}" in caplog.text)
 
 
 def test_trouble_with_a_key_is_logged_now_and_then(
