@@ -66,6 +66,15 @@ class World:
             self.machine.sh("udhcpc -i eth0 -n -q -t 20 -T 1 -s /lease")
         self.ipv4 = self.machine.sh("cat /tmp/ip").strip()
 
+    def print_membership(self) -> None:
+        """Print who is known as a member of which group, from the machine to the far host."""
+        print(self.machine.run("ip address; ip maddress; cat /proc/net/igmp6 /proc/net/snmp6")[1])
+        for command in ("bridge -s -d mdb show", "ip -s -d link", "ip maddress"):
+            print(self.host.run(command.split()).stdout)
+        for host in (self.host, self.far):
+            print(host.ask("mcast"), host.ask("stats"))
+        print(self.host.ask("guests"))
+
     def _server_log(self) -> str:
         return (self.work / f"{self.far.name}.log").read_text()
 
@@ -180,7 +189,11 @@ def test_a_machine_answers_in_the_group_that_it_joins(
     world.far.run(["ip", "route", "replace", "239.0.0.0/8", "dev", "ib0"])
     assert world.far.run(ping).returncode != 0
     world.machine.sh(f"ip address add {group}/{bits} dev eth0 autojoin")
-    until(lambda: world.far.run(ping).returncode == 0, 60)
+    try:
+        until(lambda: world.far.run(ping).returncode == 0, 60)
+    except AssertionError:
+        world.print_membership()
+        raise
     world.machine.sh(f"ip address del {group}/{bits} dev eth0")
 
 
