@@ -30,7 +30,7 @@ from ipoibu.lab.underlay import host_address
 
 MTU: Final = 2044
 CONNECTED_MTU: Final = 65520
-READY_S: Final = 15.0
+READY_S: Final = 60.0
 QUIET: Final[dict[str, Any]] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 SEGMENT_BYTES: Final = NETDEV_MTU - 28  # of a datagram on the wire: headers of IPv4 and UDP
 TRAIN_BYTES: Final = 65000

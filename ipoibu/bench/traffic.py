@@ -49,7 +49,7 @@ SMALL_BYTES: Final = 64
 PING_INTERVAL_S: Final = 0.002  # ping's minimum without root
 # From 10 ms on, ping sleeps between two packets; below, it yields its CPU in a loop.
 QUIET_INTERVAL_S: Final = 0.05
-START_S: Final = 10.0
+START_S: Final = 60.0
 _RTT: Final = re.compile(r"time=([0-9.]+) ms")
 _STREAM: Final = python("ipoibu.bench.stream")
 _ECHO: Final = python("ipoibu.bench.echo")

@@ -33,6 +33,7 @@ CONNECTS: Final = 50  # attempts of a diagnostic program to reach ibsim
 CONNECT_DELAY_S: Final = 0.2
 _PROMPT: Final = b"sim> "
 _REFUSAL: Final = "sim_init: connect failed"
+_LATE: Final = "umad_recv failed"  # saquery waits a second for OpenSM
 STOP_S: Final = 3.0
 MASTER: Final = "MASTER"  # states of an OpenSM, as its log names them
 STANDBY: Final = "STANDBY"
@@ -245,7 +246,7 @@ class Ibsim:
     def output(self, host: int, *command: str) -> str:
         """Return the output of a diagnostic program on a host.
 
-        ibsim may refuse a program while it parts from another one that was killed; then it runs again.
+        It runs again if OpenSM is late, or ibsim refuses it while it parts from another one that was killed.
         """
         for _ in range(CONNECTS):
             done = subprocess.run(
@@ -259,7 +260,7 @@ class Ibsim:
             )
             if not done.returncode:
                 return done.stdout
-            if _REFUSAL not in done.stderr:
+            if _REFUSAL not in done.stderr and _LATE not in done.stderr:
                 break
             time.sleep(CONNECT_DELAY_S)
         raise SimulationError(f"{' '.join(command)}: {done.stdout}{done.stderr}")

@@ -27,7 +27,7 @@ wait_for() { # COMMAND...: until it succeeds, for 20 seconds at most
     tries=0
     until "$@" >/dev/null 2>&1; do
         tries=$((tries + 1))
-        [ $tries -lt 200 ] || { echo "not within 20 s: $*" >&2; exit 1; }
+        [ $tries -lt 1000 ] || { echo "not within 100 s: $*" >&2; exit 1; }
         sleep 0.1
     done
 }

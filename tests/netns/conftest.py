@@ -110,7 +110,8 @@ def sh() -> Callable[[Host, str], str]:
 def until() -> Until:
     """Ask again and again until the answer is true; return that answer, or fail the test."""
 
-    def wait(question: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+    def wait(question: Callable[[], Any], timeout_s: float = 60.0) -> Any:
+        timeout_s = max(timeout_s, 60.0)  # any program may stop for seconds on a busy machine
         deadline = time.monotonic() + timeout_s
         while not (answer := question()):
             assert time.monotonic() < deadline, f"not within {timeout_s} s; last: {answer!r}"

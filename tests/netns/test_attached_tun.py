@@ -54,7 +54,7 @@ def test_a_manager_keeps_the_tun(tmp_path: Path, manager: str) -> None:
         [*unshare, "sh", SCRIPT, tmp_path, manager, "setpriv", *become, *bare, *IPOIBU],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=280,
         check=False,
         env={
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",

@@ -38,7 +38,7 @@ OF_A_PROCESS = {"tcp_ns_per_byte", "super_ns_per_byte", "ns_per_packet", "rss_mi
 
 @pytest.mark.parametrize("underlay", ["routed4", "routed6"])
 def test_contenders_meet_across_a_router(underlay: str) -> None:
-    plan = Plan(rounds=1, seconds=1, only=("datagram", "vxlan", "queues"), underlay=underlay)
+    plan = Plan(rounds=1, seconds=3, only=("datagram", "vxlan", "queues"), underlay=underlay)
     chosen = [it for it in CONTENDERS if plan.wants(it.name)]
     runs, absent, failed = contest(chosen, plan, print)
     assert failed == {}
@@ -47,12 +47,12 @@ def test_contenders_meet_across_a_router(underlay: str) -> None:
     assert {"datagram"} <= set(runs) <= {"datagram", "vxlan"}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_short_run_fills_the_whole_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "report.json"
-    words = ["--rounds", "1", "--seconds", "1", "--streams", "2", "--json", str(file)]
+    words = ["--rounds", "1", "--seconds", "3", "--streams", "2", "--json", str(file)]
     code = main(["bench", *words, "--only", "datagram,veth,relay,tunnel"])
     seen = capsys.readouterr()
     report = json.loads(file.read_text())
@@ -83,7 +83,7 @@ def test_the_programs_run_in_sandboxes_of_contenders_without_privilege(
             wait_answer(ends)
             assert not {ends.sender.fd, ends.receiver.fd} & {it.namespace.fd for it in lab.hosts}
             assert len(ends.pids) == 2
-            sample = tcp(ends, 1) | request_response(ends, 1)
+            sample = tcp(ends, 3) | request_response(ends, 3)
     assert sample["tcp_gbit_s"] > 0
     assert sample["tcp_ns_per_byte"] > 0
     assert sample["rr_p50_us"] > 0

@@ -158,7 +158,7 @@ FORGE = """
         for _ in range(20):
             endpoint._call(endpoint._pump.send_frame, Destination(target.gid, target.qpn), frame)
             time.sleep(0.01)
-        time.sleep(0.3)
+        time.sleep(3)  # the end of an endpoint waits for no packet
 """
 
 
@@ -458,9 +458,14 @@ def test_a_child_has_connections_with_a_host_that_is_in_no_other_partition(
     bare.start()
     done = cli(one, "child", "add", "ib0", "0x8001", "--address=10.88.0.1/24")
     assert done.returncode == 0, done.stderr
-    until(lambda: reaches(one, "10.88.0.2"))
-    until(lambda: [c["state"] for c in ask(one, "ib0.8001", "conn")] == ["live", "live"])
-    until(lambda: [c["state"] for c in other.ask("conn")] == ["live", "live"])
+
+    def are_connected() -> bool:
+        ends = ask(one, "ib0.8001", "conn"), other.ask("conn")
+        return reaches(one, "10.88.0.2") and all(
+            [c["state"] for c in end] == ["live", "live"] for end in ends
+        )
+
+    until(are_connected, 120)
     assert other.ask("stats").get("fabric.drop_pkey", 0) == 0
 
 
@@ -479,8 +484,12 @@ def test_a_child_has_a_mode_and_routes_of_its_own(
         "datagram",
         "connected",
     )
-    until(lambda: reaches(one, "10.88.0.2"))
-    until(lambda: [c["state"] for c in ask(one, "ib0.8001", "conn")] == ["live", "live"])
+
+    def are_connected() -> bool:
+        ends = ask(one, "ib0.8001", "conn")
+        return reaches(one, "10.88.0.2") and [c["state"] for c in ends] == ["live", "live"]
+
+    until(are_connected, 120)
     assert other.ask("conn") == []
 
 

@@ -227,9 +227,9 @@ def test_neighbours_groups_and_counters_are_shown(lab: Lab, cli: Cli, until: Unt
     (neighbour,) = [n for n in _json(cli, first, "neigh", "-j") if n["ip"] == "10.77.0.2"]
     assert neighbour["hwaddr"] == second.ask("show")["hwaddr"]
     assert neighbour["dev"] == "ib0"
-    text = cli(first, "neigh", "ib0").stdout
     underlay = f"underlay {neighbour['underlay']} REACHABLE"
-    assert f"10.77.0.2 dev ib0 lladdr {neighbour['hwaddr']} {underlay}" in text
+    line = f"10.77.0.2 dev ib0 lladdr {neighbour['hwaddr']} {underlay}"
+    until(lambda: reaches(first, "10.77.0.2") and line in cli(first, "neigh", "ib0").stdout)
     groups = _json(cli, first, "mcast", "-j")
     assert "ff12:401b:ffff::ffff:ffff" in {group["mgid"] for group in groups}
     assert "255.255.255.255" in cli(first, "mcast").stdout

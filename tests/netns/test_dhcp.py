@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,12 @@ def server(*more: str, leases: str = "120") -> list[str]:
 
 
 def lease(client: Host) -> Link:
+    """Return what the client shows. It may have no address yet when it is up: it waits 10 s for a lease."""
+    end = time.monotonic() + 60
     shown: Link = client.ask("show")["dhcp"]
+    while shown["address"] is None and time.monotonic() < end:
+        time.sleep(0.1)
+        shown = client.ask("show")["dhcp"]
     return shown
 
 
@@ -76,7 +82,7 @@ def test_dnsmasq_gives_renews_and_confirms_a_lease_with_all_that_belongs_to_it(
         client.start()
         given = lease(client)
         address = given["address"]
-        assert address in kernel(client, "address show")
+        until(lambda: address in kernel(client, "address show"))
         assert "default via 10.77.0.1 proto dhcp metric 1024" in kernel(client, "route show")
         assert "10.9.0.0/16 via 10.77.0.2 proto dhcp" in kernel(client, "route show")
         assert client.ask("show")["mtu"] == 1500
@@ -111,7 +117,8 @@ def test_a_server_that_forgot_refuses_and_the_client_takes_another_address(
     link: Lab, tmp_path: Path, until: Until
 ) -> None:
     first, _, client = link.hosts
-    with running(first, tmp_path, server("--dhcp-option=option:T1,15")):
+    with running(first, tmp_path, server("--dhcp-option=option:T1,15")) as served:
+        until(lambda: "DHCP, IP range" in served.log)
         client.start()
         before = lease(client)["address"]
     elsewhere = dnsmasq(
@@ -136,8 +143,16 @@ def test_an_address_of_another_host_is_declined(link: Lab, tmp_path: Path, until
     until(lambda: "10.77.0.150" in str(second.ask("show")["addresses"]))
     fixed = "--dhcp-host=id:ff:00:00:ff:ff:00:03:00:20:00:00:00:ff:fe:00:00:03,10.77.0.150"
     with running(first, tmp_path, server(fixed)) as served:
-        client.start(wait=False)
-        until(lambda: "DHCPDECLINE" in served.log, 60)
+
+        def declines() -> bool:
+            """The client keeps an address whose owner is too busy to answer its probes: let it try again."""
+            client.start()
+            is_declined = "DHCPDECLINE" in served.log
+            if not is_declined:
+                client.stop()
+            return is_declined
+
+        until(declines, 120)
         until(lambda: "DHCP: another host has 10.77.0.150/24" in client.log())
         assert "10.77.0.150" not in kernel(client, "address show")
     client.stop()
@@ -149,9 +164,17 @@ def test_an_address_is_given_back_if_the_configuration_says_so(
     first, _, client = link.hosts
     client.options += ["--dhcp-release", "on"]
     with running(first, tmp_path, server()) as served:
-        client.start()
-        client.stop()
-        until(lambda: "DHCPRELEASE" in served.log)
+        until(lambda: "DHCP, IP range" in served.log)
+
+        def releases() -> bool:
+            """The message goes to the server alone, if its hardware address is known within half a second."""
+            client.start()
+            lease(client)
+            until(lambda: client.run(["ping", "-c1", "-W1", SERVER_V4]).returncode == 0)
+            client.stop()
+            return "DHCPRELEASE" in served.log
+
+        until(releases, 120)
     assert not list((tmp_path / "leases").glob("ib0-*.lease"))
 
 
@@ -236,13 +259,18 @@ def test_a_child_has_a_lease_of_its_own(
         client.start()
         done = cli(client, "child", "add", "ib0", "0x8001", "--address", "dhcp")
         assert done.returncode == 0, done.stderr
-        shown = json.loads(cli(client, "show", "-j").stdout)
-        parent, child = (each["dhcp"] for each in sorted(shown, key=lambda each: each["name"]))
+
+        def leases() -> list[dict[str, Any]]:
+            shown = json.loads(cli(client, "show", "-j").stdout)
+            both = [each["dhcp"] for each in sorted(shown, key=lambda each: each["name"])]
+            return both if all(it["address"] for it in both) else []
+
+        parent, child = until(leases)
         assert parent["address"].startswith("10.77.0.")
         assert child["address"].startswith("10.78.0.")
         assert parent["client_id"] != child["client_id"]  # the IAID is the P_Key
         assert child["address"] in sh(client, "ip -4 address show dev ib0.8001")
-        sh(client, "ping -c1 -W5 10.78.0.1")
+        until(lambda: client.run(["ping", "-c1", "-W1", "10.78.0.1"]).returncode == 0)
     client.stop()
     names = {path.name.partition("-")[0] for path in (tmp_path / "leases").glob("*.lease")}
     assert names == {"ib0", "ib0.8001"}

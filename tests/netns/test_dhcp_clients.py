@@ -95,7 +95,7 @@ def udhcpc(work: Path, host: Host) -> list[str]:
     script = work / f"{host.name}.sh"
     script.write_text(_SCRIPT.format(work=work, name=host.name))
     script.chmod(0o755)
-    return ["udhcpc", "-i", "ib0", "-f", "-T", "1", "-s", str(script)]
+    return ["udhcpc", "-i", "ib0", "-f", "-T", "1", "-A", "1", "-s", str(script)]
 
 
 def lease(work: Path, host: Host) -> dict[str, str]:
@@ -143,7 +143,7 @@ def test_udhcpc_has_a_lease_of_its_own_on_each_host(
 def test_dhcpcd_takes_a_lease_if_it_is_told_to(three: Lab, tmp_path: Path, until: Until) -> None:
     """Without `--dhcp` it leaves point-to-point interfaces to others."""
     server, client, _ = three.hosts
-    dhcpcd = ["dhcpcd", "-B", "-4", "--dhcp", "-t", "20", "-c", "/bin/true", "ib0"]
+    dhcpcd = ["dhcpcd", "-B", "-4", "--dhcp", "-t", "0", "-c", "/bin/true", "ib0"]
     with running(server, tmp_path, DNSMASQ_SERVER), running(client, tmp_path, dhcpcd) as program:
         until(lambda: "leased 10.77.0." in program.log, 20)
         until(lambda: client.run(["ping", "-c1", "-W1", SERVER_V4]).returncode == 0, 10)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from ipaddress import ip_interface
 
 import pytest
@@ -57,18 +58,17 @@ def _stream(sender: Station, receiver: Station, address: str) -> None:
 
 def _leaves_in_large_frames(
     pod: Station, first: Host, router: Host, target: str, mode: str
-) -> None:
-    """A stream from the pod leaves the router in super-frames, which connected mode sends whole."""
+) -> bool:
+    """A stream from the pod leaves the router in super-frames, which connected mode sends whole. A busy
+    machine may break the connection, or make the kernel's frames small: try again."""
     if mode == "connected":
         _stream(pod, first, target)  # the connection is there now
     before = router.ask("stats")
     _stream(pod, first, target)
     frames, packets = moved(router, before, "tx_super_frames", "tx_packets")
     if mode == "connected":
-        assert 0 < packets < SIZE / MTU / 4, "few messages carry all"
-    else:
-        assert packets > 0.9 * SIZE / MTU
-        assert 0 < frames < packets / 8
+        return 0 < packets < SIZE / MTU / 4  # few messages carry all
+    return packets > 0.9 * SIZE / MTU and 0 < frames < packets / 8
 
 
 @pytest.fixture(scope="module", params=["datagram", "connected"])
@@ -110,22 +110,25 @@ def test_a_stream_to_an_ethernet_stays_in_large_frames(
     lab, pod = routed
     first, router = lab.hosts
     until(lambda: _reaches(first, address), timeout_s=20)
-    if mode == "connected":
-        _stream(first, pod, address)  # the connection is there now
-    before = router.ask("stats")
-    packets, size = _sent(router, "v0")
-    _stream(first, pod, address)
-    merged, frames, supers = moved(
-        router, before, "rx_merged", "rx_merged_frames", "rx_superframes"
-    )
-    if mode == "connected":
-        assert 0 < supers < SIZE / MTU / 4
-    else:
-        assert merged > 0.8 * SIZE / MTU
-        assert frames < merged / 8
-    packets_after, size_after = _sent(router, "v0")
-    assert size_after - size > SIZE
-    assert packets_after - packets < SIZE / MTU / 4, "they left in the frames in which they came"
+
+    def stays() -> bool:
+        if mode == "connected":
+            _stream(first, pod, address)  # the connection is there now
+        before = router.ask("stats")
+        packets, size = _sent(router, "v0")
+        _stream(first, pod, address)
+        merged, frames, supers = moved(
+            router, before, "rx_merged", "rx_merged_frames", "rx_superframes"
+        )
+        packets_after, size_after = _sent(router, "v0")
+        assert size_after - size > SIZE
+        if packets_after - packets >= SIZE / MTU / 4:  # not in the frames in which they came
+            return False
+        if mode == "connected":
+            return 0 < supers < SIZE / MTU / 4
+        return merged > 0.8 * SIZE / MTU and frames < merged / 8
+
+    until(stays, 150)
 
 
 @pytest.mark.parametrize("version", ["ipv4", "ipv6"])
@@ -136,7 +139,7 @@ def test_a_stream_from_an_ethernet_stays_in_large_frames(
     first, router = lab.hosts
     target = str(getattr(first, version).ip)
     until(lambda: _reaches(pod, target), timeout_s=20)
-    _leaves_in_large_frames(pod, first, router, target, mode)
+    until(lambda: _leaves_in_large_frames(pod, first, router, target, mode), 150)
 
 
 def test_nat_hides_an_ethernet_behind_the_address_of_the_interface(
@@ -152,7 +155,7 @@ def test_nat_hides_an_ethernet_behind_the_address_of_the_interface(
         for version in ("ipv4", "ipv6"):
             target = str(getattr(first, version).ip)
             until(lambda target=target: _reaches(pod, target), timeout_s=20)
-            _leaves_in_large_frames(pod, first, router, target, mode)
+            until(lambda to=target: _leaves_in_large_frames(pod, first, router, to, mode), 150)
     finally:
         router.run(["nft", "flush", "ruleset"])
         sh(first, f"ip route add 192.0.2.0/24 via {router.ipv4.ip}")
@@ -173,7 +176,7 @@ def test_two_interfaces_of_ours_forward_between_two_partitions(
         sh(one, "ip route add 10.88.0.0/24 via 10.77.0.2; ip -6 route add fd88::/64 via fd77::2")
         sh(other, "ip route add 10.77.0.0/24 via 10.88.0.2; ip -6 route add fd77::/64 via fd88::2")
 
-        def crosses(target: str) -> None:
+        def crosses(target: str) -> bool:
             until(lambda: _reaches(one, target), timeout_s=30)
             _stream(one, other, target)
             before, child = middle.ask("stats"), _child(middle)
@@ -182,23 +185,19 @@ def test_two_interfaces_of_ours_forward_between_two_partitions(
             left = [
                 _child(middle)[name] - child[name] for name in ("tx_super_frames", "tx_packets")
             ]
-            if mode == "connected":
-                assert came[0] > 0
-                assert came[0] < SIZE / MTU / 4
-                assert 0 < left[1] < SIZE / MTU / 4, "few messages carry all"
-            else:
-                assert 0 < came[1] < came[2] / 8
-                assert 0 < left[0] < left[1] / 8
+            if mode == "connected":  # few messages carry all
+                return 0 < came[0] < SIZE / MTU / 4 and 0 < left[1] < SIZE / MTU / 4
+            return 0 < came[1] < came[2] / 8 and 0 < left[0] < left[1] / 8
 
         targets = ("10.88.0.3", "fd88::3")
         for target in targets:
-            crosses(target)
+            until(partial(crosses, target), 150)
         # With NAT the other host needs no route back, and sees the middle one alone.
         sh(other, "ip route del 10.77.0.0/24; ip -6 route del fd77::/64")
         assert not any(_reaches(one, target) for target in targets)
         sh(middle, f"nft -f - << END\n{NAT.format(interface='ib0.8001')}\nEND")
         for target in targets:
-            crosses(target)
+            until(partial(crosses, target), 150)
 
 
 def _child(host: Host) -> dict[str, int]:

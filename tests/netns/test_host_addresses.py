@@ -158,7 +158,7 @@ def test_proxy_arp_answers_for_the_hosts_behind_a_router(
         until(lambda: answers("192.0.2.9"), timeout_s=20)
         assert not answers("10.77.0.99"), "the route to it leads back"
         sh(router, "sysctl -qw net.ipv4.conf.ib0.proxy_arp=0 net.ipv4.conf.ib0.proxy_arp_pvlan=1")
-        ask = ("ping", "-I", "ib0", "-c", "1")
+        ask = ("ping", "-I", "ib0", "-c", "1", "-W", "3000")
         until(lambda: cli(first, *ask, "10.77.0.99").returncode == 0, timeout_s=20)
         assert cli(first, *ask, "192.0.2.9").returncode == 1, "the route to it leads elsewhere"
     finally:
@@ -188,18 +188,27 @@ def test_with_arp_filter_the_way_back_decides(lab: Lab, cli: Cli, sh: Sh, until:
     first, second = lab.hosts
 
     def answers(target: object) -> bool:
-        asked = cli(first, "ping", "-I", "ib0", str(target), "-c", "1")
+        asked = cli(first, "ping", "-I", "ib0", str(target), "-c", "1", "-W", "3000")
         return asked.returncode == 0
 
+    def answers_for_both() -> bool:
+        return answers("10.255.2.2") and answers(second.ipv4.ip)
+
+    def answers_for_none() -> bool:
+        return not answers("10.255.2.2") and not answers(second.ipv4.ip)
+
+    elsewhere = f"{first.ipv4.ip}/32 dev v0"
     try:
         sh(second, "ip address add 10.255.2.2/32 dev lo")
-        sh(second, "sysctl -qw net.ipv4.conf.ib0.arp_filter=1")
-        until(lambda: answers("10.255.2.2") and answers(second.ipv4.ip))
         sh(second, "ip link add v0 type veth peer name v1; ip link set v0 up; ip link set v1 up")
-        sh(second, f"ip route add {first.ipv4.ip}/32 dev v0")
-        until(lambda: not answers("10.255.2.2") and not answers(second.ipv4.ip))
+        sh(second, f"sysctl -qw net.ipv4.conf.ib0.arp_filter=1; ip route add {elsewhere}")
+        until(answers_for_none)
+        sh(second, f"ip route del {elsewhere}")
+        until(answers_for_both)
+        sh(second, f"ip route add {elsewhere}")
+        until(answers_for_none)
         sh(second, "sysctl -qw net.ipv4.conf.ib0.arp_filter=0")
-        until(lambda: answers(second.ipv4.ip) and answers("10.255.2.2"), timeout_s=20)
+        until(answers_for_both)
     finally:
         second.run(["sysctl", "-qw", "net.ipv4.conf.ib0.arp_filter=0"])
         second.run(["ip", "link", "del", "v0"])

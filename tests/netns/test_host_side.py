@@ -111,6 +111,7 @@ def test_a_host_that_forwards_is_a_router_to_its_neighbours(lab: Lab, sh: Sh, un
 
     def is_router() -> bool:
         """Return the Router flag of the answer to a first solicitation."""
+        time.sleep(0.5)  # there are sixteen
         address = fresh.pop()
         until(lambda: _reaches(second, address))
         [said] = [entry["router"] for entry in second.ask("neigh") if entry["ip"] == address]
@@ -152,16 +153,18 @@ def test_flows_spread_over_the_live_next_hops_of_a_multipath_route(
     ):
         receiver.bind(("10.99.0.1", 4000))
         receiver.settimeout(30)
+        wanted: set[str] = set()
         for _ in range(2):  # the first round makes the pump want every hop
             for port in range(5000, 5040):
                 with first.socket(socket.AF_INET, socket.SOCK_DGRAM) as flow:
                     flow.bind(("10.77.0.1", port))
                     flow.sendto(b"x", ("10.99.0.1", 4000))
                 assert receiver.recvfrom(10)[1][1] == port
+                wanted |= {it["ip"] for it in first.ask("neigh")}
         sender.close()
     known = {entry["ip"]: entry["state"] for entry in first.ask("neigh")}
     assert known["10.77.0.2"] != "failed"
-    assert "10.77.0.50" in known
+    assert "10.77.0.50" in wanted  # its entry fails and goes
     sh(first, "ip route del 10.99.0.0/16")
     sh(second, "ip address del 10.77.0.3/24 dev ib0")
     sh(second, "ip address del 10.99.0.1/32 dev lo")
@@ -204,6 +207,7 @@ def _resident_mb(host: Host) -> int:
     return int(line.split()[1]) >> 10
 
 
+@pytest.mark.timeout(900)
 def test_a_change_among_a_hundred_thousand_routes_is_followed(
     lab: Lab, sh: Sh, until: Until, tmp_path: Path
 ) -> None:
@@ -214,13 +218,14 @@ def test_a_change_among_a_hundred_thousand_routes_is_followed(
     file = tmp_path / "batch"
     sh(second, "ip address add 10.150.7.1/32 dev lo")
     file.write_text("".join(f"route add {network} via 10.77.0.2\n" for network in networks))
-    sh(first, f"ip -batch {file}")
-    until(lambda: _reaches(first, "10.150.7.1"), 60)
+    batch = ["ip", "-batch", str(file)]
+    assert first.run(batch, timeout_s=250).returncode == 0
+    until(lambda: _reaches(first, "10.150.7.1"))
     assert _resident_mb(first) < 200
     sh(second, "ip address add 11.5.5.1/32 dev lo")
     until(lambda: _reaches(first, "11.5.5.1"))
     sh(first, "ip route change 11.5.5.0/24 via 10.77.0.50")
-    until(lambda: not _reaches(first, "11.5.5.1"))
+    until(lambda: not _reaches(first, "11.5.5.1"), 250)  # all before it are followed, too
     with (
         second.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
         first.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
@@ -232,8 +237,10 @@ def test_a_change_among_a_hundred_thousand_routes_is_followed(
         until(lambda: _passes(sender, receiver), 20)
         print(f"followed after {1000 * (time.monotonic() - began):.0f} ms")
     file.write_text("".join(f"route del {network}\n" for network in networks))
-    sh(first, f"ip -batch {file}")
-    until(lambda: not _reaches(first, "10.150.7.1"), 60)
+    assert first.run(batch, timeout_s=250).returncode == 0
+    sh(first, "ip route add 10.150.7.1/32 via 10.77.0.50")  # the last one that it follows
+    until(lambda: not _reaches(first, "10.150.7.1"), 250)
+    sh(first, "ip route del 10.150.7.1/32")
     for address in ("10.150.7.1/32", "11.5.5.1/32"):
         sh(second, f"ip address del {address} dev lo")
 
@@ -300,6 +307,7 @@ def test_an_mtu_above_the_links_is_set_back_and_a_smaller_one_is_respected(
     assert "setting it back to 2044" in first.log()
     sh(first, "ip link set ib0 mtu 1000")
     until(lambda: _reaches(first, str(second.ipv4.ip)))
+    until(lambda: first.ask("show")["mtu"] == 1000)  # it takes one notice of two changes for none
     sh(first, "ip link set ib0 mtu 2044")
     until(lambda: _reaches(first, str(second.ipv6.ip)))
     # Ours of RFC 4391 §8 alone, as before: the kernel's own choice is taken off again.

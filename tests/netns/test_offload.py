@@ -181,7 +181,7 @@ def _datagrams(receiver: socket.socket) -> Iterator[bytes]:
 @pytest.mark.parametrize("gro", [False, True], ids=["datagrams", "gro"])
 @pytest.mark.parametrize("loss", [0.001, 0.01])
 def test_udp_bursts_through_loss_are_some_of_the_datagrams_that_were_sent_and_never_stop(
-    loss: float, gro: bool, address: str
+    loss: float, gro: bool, address: str, until: Until
 ) -> None:
     """Packets are lost, doubled, moved and damaged between those that the receiver merges."""
     faults = f"loss={loss},reorder=0.005,dup=0.002,corrupt=0.0005,seed=7"
@@ -190,6 +190,7 @@ def test_udp_bursts_through_loss_are_some_of_the_datagrams_that_were_sent_and_ne
     sent: set[bytes] = set()
     with Lab(options=["--faults", faults]) as lab:
         first, second = lab.hosts
+        until(lambda: first.run(["ping", "-c1", "-W2", address]).returncode == 0)
         with (
             second.socket(family_of(address), socket.SOCK_DGRAM) as receiver,
             first.socket(family_of(address), socket.SOCK_DGRAM) as sender,

@@ -56,9 +56,8 @@ def test_packets_of_both_families_go_between_the_namespaces(
     hosts: tuple[Host, Host], pods: tuple[Namespace, Namespace], until: Until
 ) -> None:
     for target in ("10.77.0.2", "fd77::2"):
-        until(lambda to=target: _inside(pods[0], "ping", "-c1", "-W1", to).returncode == 0)
-        done = _inside(pods[0], "ping", "-c3", "-i0.1", "-W5", target)
-        assert " 0% packet loss" in done.stdout, done.stdout
+        ping = ["ping", "-c3", "-i0.1", "-W5", target]
+        until(lambda ping=ping: " 0% packet loss" in _inside(pods[0], *ping).stdout)
     for host, pod in zip(hosts, pods, strict=True):
         assert host.run(["ip", "link", "show", "ib0"]).returncode != 0
         assert _inside(pod, "ip", "link", "show", "eth0").returncode != 0

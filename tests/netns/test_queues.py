@@ -65,7 +65,7 @@ def iperf3(sender: Host, receiver: Host, address: str, *words: str) -> dict[str,
     try:
         assert server.stdout is not None
         assert select.select([server.stdout], [], [], 10)[0]  # it says that it listens
-        done = sender.run(["iperf3", "-J", "-c", address, "-t", "1", *words])
+        done = sender.run(["iperf3", "-J", "-c", address, "-t", "3", *words])
         end: dict[str, Any] = json.loads(done.stdout)["end"]
         return end
     finally:

@@ -87,7 +87,7 @@ def test_the_backup_takes_over_when_a_wire_is_pulled(
     assert (before["device"], after["device"]) == ("soft:eth0", "soft:eth1")
     assert before["hwaddr"] != after["hwaddr"]
     assert before["addresses"] == after["addresses"]
-    assert _lost(ping) < 300  # of 300: bench/notes/rails.md has the usual loss
+    assert _lost(ping) < 300  # of 300, or none came; bench/notes/rails.md has the usual loss
     sh(second, "ip link set eth0 up")
     until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"}, 20)
     until(lambda: _reaches(two))
@@ -112,11 +112,11 @@ def test_a_stream_outlives_the_change(two: Lab, sh: Sh, until: Until, mode: str)
     sh(second, "ip link set eth0 down")
     report = json.loads(client.communicate(timeout=120)[0])
     assert client.returncode == server.wait(timeout=20) == 0
-    assert report["end"]["sum_sent"]["bytes"] >= 50 << 20
+    assert report["end"]["sum_received"]["bytes"] > 25 << 20
     until(lambda: _rails(first)["soft:eth1"] == "active")
     if mode == "connected":
         peer = first.ask("show")["hwaddr"].partition(":")[2]
-        until(lambda: any(it["peer"].endswith(peer) for it in second.ask("conn")), 20)
+        until(lambda: _reaches(two) and any(it["peer"].endswith(peer) for it in second.ask("conn")))
 
 
 def test_connections_survive_many_changes(two: Lab, sh: Sh, until: Until) -> None:

@@ -65,10 +65,10 @@ def test_two_ordinary_users_reach_each_other(users: tuple[User, User], mode: str
     first, second = users
     six = [(("--mode", mode), "--address", str(user.host.ipv6)) for user in users]
     options = [(*mode_words, *address) for mode_words, *address in six]
-    with first.holding("sleep 60", *options[0]):
+    with first.holding("sleep 200", *options[0]):
         script = (
-            f"ping -q -c 3 -i 0.2 -W 10 {first.host.ipv4.ip} && "
-            f"ping -q -c 3 -i 0.2 -W 10 -s 1800 {first.host.ipv6.ip}"
+            f"until ping -q -c 1 -W 2 {first.host.ipv4.ip}; do :; done; "
+            f"until ping -q -c 1 -W 2 -s 1800 {first.host.ipv6.ip}; do :; done"
         )
         done = second.run(*second.command("sh", "-c", script, options=options[1]))
     assert done.returncode == 0, done

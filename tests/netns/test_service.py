@@ -149,9 +149,8 @@ def test_the_service_waits_for_a_device_that_appears_late(machine: Machine, unti
     assert {"ib0", "ib0.8001"} <= machine.links()
     assert machine.property("StatusText") == "up"
     assert "10.1.0.1/24" in machine.run("ip -4 address show ib0.8001")
-    assert machine.journal("ipoibu@ib0 -p err _COMM=ipoibu") == (
-        "ipoibu: soft:eth0: no such network device; `ip link` lists them"
-    )
+    errors = machine.journal("ipoibu@ib0 -p err SYSLOG_IDENTIFIER=ipoibu").splitlines()
+    assert set(errors) == {"ipoibu: soft:eth0: no such network device; `ip link` lists them"}
     lines = machine.journal("ipoibu@ib0 IPOIBU_INTERFACE=ib0.8001 PRIORITY=6").splitlines()
     assert lines
     assert all(line.startswith("ib0.8001: ") for line in lines)
@@ -192,8 +191,9 @@ def test_a_restart_keeps_the_interface_and_the_streams_over_it(
     links, before = machine.links(), (hwaddr(machine), hwaddr(machine, "ib0.8001"))
     index = machine.run("cat /sys/class/net/ib0/ifindex")
     machine.run("setsid iperf3 -s -D -I /tmp/iperf3.pid")
+    until(lambda: ":5201 " in machine.run("ss -ltn"), PATIENCE_S)
     machine.run(f"{peer} setsid iperf3 -c 10.0.0.1 -b 10M -t 6 >/tmp/stream 2>&1 &")
-    machine.run(f"{peer} setsid ping -q -i 0.01 -c 500 -W 20 10.0.0.1 >/tmp/ping 2>&1 &")
+    machine.run(f"{peer} setsid ping -q -i 0.1 -c 300 -W 5 10.0.0.1 >/tmp/ping 2>&1 &")
     for _ in range(2):
         machine.run("systemctl restart ipoibu@ib0")
         assert machine.property("ActiveState") == "active"
@@ -206,7 +206,7 @@ def test_a_restart_keeps_the_interface_and_the_streams_over_it(
     assert "via 10.0.0.2" in machine.run("ip route show 10.8.0.0/16")
     until(lambda: "received" in machine.run("cat /tmp/ping"), PATIENCE_S)
     pings = machine.run("cat /tmp/ping")
-    assert int(re.findall(r"(\d+) received", pings)[0]) > 200, pings
+    assert int(re.findall(r"(\d+) received", pings)[0]) > 100, pings
     until(lambda: "receiver" in machine.run("cat /tmp/stream"), PATIENCE_S)
     machine.run("kill $(cat /tmp/iperf3.pid)")
 
@@ -230,15 +230,16 @@ def test_a_restart_in_connected_mode_keeps_the_streams_too(
     until(lambda: is_connected(machine), PATIENCE_S)
     before = (hwaddr(machine), hwaddr(machine, "ib0.8001"))
     machine.run("setsid iperf3 -s -1 -D")
+    until(lambda: ":5201 " in machine.run("ss -ltn"), PATIENCE_S)
     machine.run(f"{peer} setsid iperf3 -c 10.0.0.1 -b 10M -t 5 >/tmp/stream 2>&1 &")
-    machine.run(f"{peer} setsid ping -q -i 0.01 -c 300 -W 20 10.0.0.1 >/tmp/ping 2>&1 &")
+    machine.run(f"{peer} setsid ping -q -i 0.1 -c 200 -W 5 10.0.0.1 >/tmp/ping 2>&1 &")
     machine.run("systemctl restart ipoibu@ib0")
     assert machine.property("ActiveState") == "active"
     assert (hwaddr(machine), hwaddr(machine, "ib0.8001")) == before
     until(lambda: "received" in machine.run("cat /tmp/ping"), PATIENCE_S)
     pings = machine.run("cat /tmp/ping")
     received = int(re.findall(r"(\d+) received", pings)[0])
-    assert received > 100, pings  # what was on its way in a connection is lost
+    assert received > 60, pings  # what was on its way in a connection is lost
     until(lambda: "receiver" in machine.run("cat /tmp/stream"), PATIENCE_S)
     until(lambda: is_connected(machine), PATIENCE_S)
     config.write_text(CONFIG)
@@ -340,7 +341,7 @@ def test_a_faulty_file_ends_the_start_with_one_error_in_the_journal(machine: Mac
     (machine.root / "etc/ipoibu/ib1.toml").write_text("mtu = 5\n")
     machine.run("systemctl start ipoibu@ib1")
     assert machine.run("systemctl is-failed ipoibu@ib1") == "failed"
-    errors = machine.journal("ipoibu@ib1 -p err _COMM=ipoibu")
+    errors = machine.journal("ipoibu@ib1 -p err SYSLOG_IDENTIFIER=ipoibu")
     assert errors.splitlines() == [
         "ipoibu: /etc/ipoibu/ib1.toml:1: mtu: '5' is no MTU: expected 68 to 65520 bytes"
     ]

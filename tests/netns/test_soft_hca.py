@@ -138,8 +138,8 @@ def test_live(sanitized: Path, pair: tuple[Place, Place], name: str) -> None:
         try:
             said = run(str(sanitized / "live"), name, *a.words, *b.words)
             break
-        except AssertionError:
-            if not left:
+        except AssertionError as error:
+            if not left or "Sanitizer" in str(error):
                 raise
     assert f"ok: {name}" in said.splitlines()
 
@@ -248,7 +248,8 @@ def test_opening_says_what_is_wrong_with_the_device(
     assert opened(a) == "ENETDOWN"
     b.run("ip", "address", "flush", "dev", b.netdev)
     b.sysctl(f"conf/{b.netdev}/accept_dad", 1)
-    b.sysctl(f"conf/{b.netdev}/dad_transmits", 600)
+    b.sysctl(f"conf/{b.netdev}/dad_transmits", 200)
+    b.sysctl(f"neigh/{b.netdev}/retrans_time_ms", 1000)
     a.run("ip", "link", "set", a.netdev, "mtu", str(VETH_MTU), "up")
     b.run("ip", "-6", "address", "add", "fe80::77/64", "dev", b.netdev)
     assert opened(b) == "EAGAIN"

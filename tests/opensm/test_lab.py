@@ -164,6 +164,7 @@ def test_opensm_dies_and_returns_under_traffic() -> None:
         assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
 
 
+@pytest.mark.timeout(600)
 def test_a_hundred_groups_are_joined_and_left_and_saquery_agrees() -> None:
     """M3, M4."""
     subnet = LabSubnet(2)
@@ -202,7 +203,8 @@ def test_children_are_links_of_their_own_and_need_the_subnet_managers_p_key() ->
             done = host.run([sys.executable, "-m", "ipoibu.cli", *asked])
             assert done.returncode == 0, done.stderr
         first = lab.hosts[0]
-        assert first.run(["ping", "-c", "3", "-i", "0.3", "10.1.0.2"]).returncode == 0
+        ping_child = ["ping", "-c", "1", "-W", "1", "10.1.0.2"]
+        until(lambda: first.run(ping_child).returncode == 0, 40, "the child does not work")
         done = first.run([sys.executable, "-m", "ipoibu.cli", "child", "add", "ib0", "0x8002"])
         assert done.returncode == 1
         assert "no P_Key 0x8002; it has: 0xffff, 0x8001" in done.stderr
@@ -280,7 +282,7 @@ def test_a_childs_p_key_comes_and_goes_without_its_parent() -> None:
         def child_hears() -> bool:
             return first.run(["ping", "-c", "1", "-W", "1", "10.1.0.2"]).returncode == 0
 
-        until(child_hears, 10, "the child never worked")
+        until(child_hears, 40, "the child never worked")
         subnet.reload(red(2))
         until(lambda: not child_hears(), 20, "the child kept its P_Key")
         assert ping(first, second, "ipv4").ok
@@ -348,7 +350,8 @@ def test_the_mode_changes_under_a_living_interface() -> None:
             until(lambda: hears(first, second), 20, f"no answer in {mode} mode")
             assert [host.ask("show")["mode"] for host in lab.hosts] == [mode, mode]
             if mode == "connected":
-                until(are_connected, 10, "no connections")
+                # Nothing but a packet begins another connection in place of one that broke.
+                until(lambda: hears(first, second) and are_connected(), 60, "no connections")
         assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
 
 

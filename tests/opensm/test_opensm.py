@@ -401,7 +401,7 @@ def doctor(fabric: Ibsim, *options: str) -> str:
         cwd=fabric.directory,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     return done.stdout + done.stderr

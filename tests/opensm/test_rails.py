@@ -189,7 +189,7 @@ def test_a_device_without_an_administrator_is_no_second_rail(tmp_path: Path) -> 
         two.first.options[-1] = "soft:eth1"
         two.first.start(wait=False)
         assert two.first._daemon is not None
-        assert two.first._daemon.wait(30) == 2
+        assert two.first._daemon.wait(120) == 2
         assert two.first.last_line() == (
             "rails soft:eth0@ibsim0 and soft:eth1: the links differ: soft:eth0@ibsim0 has a subnet"
             " administrator, and soft:eth1 has none"
