@@ -204,7 +204,14 @@ class Ibsim:
         """Wait until the standby manages the subnet."""
         log = self._standby_directory / "opensm.log"
         assert self._standby is not None, "start_standby comes first"
-        self._await(lambda: b"SUBNET UP" in log.read_bytes(), self._standby, log)
+
+        def manages() -> bool:
+            """It may have been master for a moment, as it started."""
+            text = log.read_text("utf-8", "replace")
+            is_up = text.rfind("SUBNET UP") > text.rfind(f"Entering {MASTER}")
+            return is_up and _states(log)[-1:] == [MASTER]
+
+        self._await(manages, self._standby, log)
 
     def reload(self, partitions: str) -> None:
         """Change partitions.conf, and make OpenSM read it (SIGHUP)."""

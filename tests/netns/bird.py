@@ -26,7 +26,7 @@ def bird(host: Station, text: str) -> Iterator[Path]:
             yield control
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 def ask(host: Station, control: Path, *words: str) -> str:

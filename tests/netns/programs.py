@@ -41,7 +41,7 @@ def running(station: Station, work: Path, *command: str) -> Iterator[subprocess.
         yield process
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(10)
+        process.wait(60)
 
 
 def enter(station: Station, process: subprocess.Popen[bytes], *command: str) -> str:

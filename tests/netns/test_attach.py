@@ -63,7 +63,7 @@ class Owner(OrdinaryUser):
             yield process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
             process.stdout.close()
             process.stderr.close()
 

@@ -59,7 +59,7 @@ def test_the_interface_has_a_carrier_while_its_port_is_up(
         until(lambda: re.search("NO-CARRIER.*LOWER_UP", heard.read_text(), re.DOTALL))
     finally:
         monitor.terminate()
-        monitor.wait(10)
+        monitor.wait(60)
     assert _link(first)["operstate"] == "UP"
     until(lambda: first.run(["ping", "-c1", "-W1", "10.77.0.2"]).returncode == 0, timeout_s=10)
 

@@ -74,7 +74,7 @@ def running(place: Host | Namespace, work: Path, command: list[str]) -> Iterator
         yield Program(process, path)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def dnsmasq(*more: str) -> list[str]:
@@ -196,7 +196,7 @@ def test_isc_dhcp_server_on_ethernet_serves_the_link_behind_a_relay_agent(
     relay.run(["sh", "-c", f"{make}; ip address add 192.0.2.1/24 dev v0; ip link set v0 up"])
     up = "ip address add 192.0.2.2/24 dev v1; ip link set v1 up; ip route add default via 192.0.2.1"
     try:
-        assert ethernet.popen(["sh", "-c", up]).wait(10) == 0
+        assert ethernet.popen(["sh", "-c", up]).wait(60) == 0
         agent = dnsmasq("--interface=v0", f"--dhcp-relay={SERVER_V4},192.0.2.2")
         with running(ethernet, tmp_path, dhcpd) as served, running(relay, tmp_path, agent):
             until(lambda: "Server starting service" in served.log, 10)

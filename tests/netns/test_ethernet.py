@@ -132,7 +132,7 @@ def test_a_stream_crosses_in_whole_super_frames_without_the_engine(
         events = bridged.counter("events")
         done = guest.run(["iperf3", "-c", str(far.ipv4.ip), "-n", "50M", "-J", *way])
         assert done.returncode == 0, done.stdout
-        server.wait(timeout=30)
+        server.wait(timeout=60)
         assert bridged.counter("events") - events < 100
     assert bridged.counter("rx_merged_frames") + bridged.counter("rx_superframes") > 0
     assert bridged.counter("tx_super_frames") > 0
@@ -259,7 +259,7 @@ def test_events_of_guests_are_printed_as_they_happen(
             inside(second, f"ip address del {address}/24 dev eth0")
         finally:
             monitor.terminate()
-            monitor.wait(10)
+            monitor.wait(60)
     moved = _event(out, address, "moved")
     assert moved is not None
     assert (moved["hwaddr"], moved["former"]) == (MACS[1], MACS[0])

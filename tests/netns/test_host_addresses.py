@@ -144,7 +144,7 @@ def test_proxy_arp_answers_for_the_hosts_behind_a_router(
 
     def inside(command: str) -> None:
         process = behind.popen(["sh", "-c", command])
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
     sh(router, f"ip link add v0 type veth peer name v1 netns {behind.name}")
     try:

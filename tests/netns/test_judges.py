@@ -40,7 +40,7 @@ def _capturing(host: Host, file: Path, *words: str) -> Iterator[subprocess.Popen
         try:
             yield process
             process.send_signal(2)
-            process.wait(10)
+            process.wait(60)
         finally:
             process.kill()
 
@@ -93,7 +93,7 @@ def test_a_capture_ends_by_itself_after_its_count(
     file = tmp_path / "ib0.pcap"
     with _capturing(first, file, "-c", "3", "-s", "60") as capture:
         sh(first, "ping -c5 -i0.1 -W10 10.77.0.2")
-        assert capture.wait(30) == 0
+        assert capture.wait(60) == 0
         assert capture.stderr is not None
         assert capture.stderr.read().startswith(b"3 frames captured")
     assert len(_tcpdump(file, "-t").strip().splitlines()) >= 3
@@ -111,7 +111,7 @@ def test_a_capture_pipes_into_tcpdump(lab: Lab, sh: Sh) -> None:
         end = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < end:
             sh(first, "ping -c1 -W10 10.77.0.2; sleep 0.1")
-        output, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert len(output.splitlines()) == 4
 
@@ -141,7 +141,7 @@ def _on_the_wire(host: Host, file: Path) -> Iterator[None]:
             yield
             wait_written(file)
             process.terminate()
-            process.wait(10)
+            process.wait(60)
         finally:
             process.kill()
 

@@ -41,7 +41,7 @@ def receiver(host: Host, group: str, port: int) -> Iterator[subprocess.Popen[byt
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def assert_received(sender: Host, process: subprocess.Popen[bytes], group: str, port: int) -> None:

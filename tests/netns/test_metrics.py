@@ -56,7 +56,7 @@ def prometheus(host: Host, tmp_path: Path) -> Iterator[None]:
     )
     yield
     server.terminate()
-    server.wait(30)
+    server.wait(60)
 
 
 def _get(host: Host, url: str) -> bytes | None:

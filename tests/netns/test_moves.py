@@ -247,7 +247,7 @@ def test_without_the_right_it_ends_and_says_what_is_missing(
     assert b"up" in process.stdout.readline()
     assert children_of(process.pid) == []
     _ip(first.namespace, f"link set ib0 netns {pods[0].name}")
-    assert process.wait(20) == 1
+    assert process.wait(60) == 1
     process.stdout.close()
     log.seek(0)
     assert "needs CAP_SYS_ADMIN and CAP_NET_BROADCAST at its start" in log.read()

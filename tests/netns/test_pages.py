@@ -157,7 +157,7 @@ def test_two_machines_of_the_tutorial_reach_each_other(
         attempt(lambda head: [(second, run(clone, head + script, right.namespace))])
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def test_the_last_session_of_the_tutorial_needs_no_device(clone: Path) -> None:

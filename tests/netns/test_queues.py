@@ -296,7 +296,7 @@ def test_a_capture_has_what_all_queues_send(
         until(lambda: all(packets > 0 for packets in grown(sent(first), before)))
         until(lambda: captured() == FLOWS * 4)
         capture.terminate()
-        capture.wait(10)
+        capture.wait(60)
     assert captured() == FLOWS * 4
 
 

@@ -119,7 +119,7 @@ class Streams:
         try:
             report: dict[str, Any] = json.loads(self._client.communicate(timeout=120)[0])
             assert self._client.returncode == 0, report
-            assert self._server.wait(timeout=20) == 0
+            assert self._server.wait(timeout=60) == 0
         finally:
             for process in (self._client, self._server):
                 process.kill()

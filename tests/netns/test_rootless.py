@@ -49,7 +49,7 @@ class User(OrdinaryUser):
             yield process
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
             process.stdout.close()
 
 
@@ -148,7 +148,7 @@ def test_a_signal_to_run_reaches_the_command(users: tuple[User, User]) -> None:
     loop, trap = "while :; do sleep 0.1; done", "trap 'exit 7' USR1"
     with users[0].holding(loop, before=trap) as process:
         process.send_signal(signal.SIGUSR1)
-        assert process.wait(20) == 7
+        assert process.wait(60) == 7
 
 
 def test_an_interrupt_from_the_terminal_reaches_the_command_once(
@@ -195,7 +195,7 @@ def test_when_one_process_is_killed_nothing_is_left(
             "data path": _data_path(process.pid),
         }
         os.kill(pids[victim], signal.SIGKILL)
-        status = process.wait(20)
+        status = process.wait(60)
         assert status == {"parent": -9, "command": 137, "data path": 1}[victim]
         for pid in pids.values():
             until(lambda pid=pid: not Path(f"/proc/{pid}").exists())

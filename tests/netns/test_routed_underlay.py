@@ -50,7 +50,7 @@ def _route(lab: Lab, command: str) -> None:
     """Run a shell command in the router."""
     assert lab.router is not None
     with lab.router.popen(["sh", "-c", command]) as process:
-        assert process.wait(10) == 0, command
+        assert process.wait(60) == 0, command
 
 
 def _filter(lab: Lab, rule: str = "") -> None:

@@ -158,7 +158,7 @@ def test_every_next_hop_is_the_kernels() -> None:
                     compared += 1
                     assert ours == kernels, commands
         child.stdin.close()
-        assert child.wait(30) == 0
+        assert child.wait(60) == 0
     assert compared > 50
 
 

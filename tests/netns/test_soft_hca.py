@@ -516,7 +516,7 @@ def test_pingpong_plays_between_two_programs(sanitized: Path, pair: tuple[Place,
         assert server.stdout is not None
         assert server.stdout.readline() == "listening on port 18515\n"
         said = a.run(program, "-d", a.netdev, *options, f"{b.link_local()}%{a.netdev}")
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=60) == 0
         count = "50" if "-n" in options else "1000"
         assert f", {count} messages each way in " in said
         assert f", {count} messages each way in " in server.stdout.read()
@@ -531,7 +531,7 @@ def test_rc_pingpong_plays_between_two_programs(sanitized: Path, pair: tuple[Pla
         assert server.stdout is not None
         assert server.stdout.readline() == "listening on port 18515\n"
         said = a.run(program, "-d", a.netdev, *options, f"{b.link_local()}%{a.netdev}")
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=60) == 0
         count = "200" if "-n" in options else "1000"
         assert f", {count} messages each way in " in said
         assert f", {count} messages each way in " in server.stdout.read()
@@ -546,7 +546,7 @@ def test_pingpong_refuses_nonsense(sanitized: Path, pair: tuple[Place, Place]) -
         ([], 2, "usage:"),
     ):
         program = a.start(str(sanitized / "soft_pingpong"), *words)
-        assert program.wait(timeout=30) == status
+        assert program.wait(timeout=60) == status
         assert program.stdout is not None
         assert said in program.stdout.read()
         program.stdout.close()

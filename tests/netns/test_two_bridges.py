@@ -95,7 +95,7 @@ def test_a_stream_between_two_bridges_stays_in_super_frames(bridges: Bridges, un
         events = bridges.counter(0, "events") + bridges.counter(1, "events")
         done = sender.run(["iperf3", family, "-c", address, "-n", "30M", "-J"])
         assert done.returncode == 0, done.stdout
-        server.wait(timeout=30)
+        server.wait(timeout=60)
         assert bridges.counter(0, "tx_super_frames") > frames
         by_connection = bridges.counter(0, "tx_connected_packets") - connected
         assert (by_connection > 0) == (bridges.mode == "connected")

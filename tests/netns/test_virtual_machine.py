@@ -249,5 +249,5 @@ def test_rarp_of_qemu_makes_the_interface_announce_the_machine(
     finally:
         world.machine.sh(f"ip link set eth0 up && ip address add {IPV6}/64 dev eth0")
         capture.terminate()
-        capture.wait(10)
+        capture.wait(60)
     until(lambda: reaches(world.far, world.ipv4), 20)

@@ -29,4 +29,4 @@ def keepalived(host: Station, text: str) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             process.send_signal(signal.SIGCONT)
             process.terminate()
-            process.wait(10)
+            process.wait(60)

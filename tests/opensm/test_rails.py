@@ -80,7 +80,7 @@ class Rails:
 
 
 def sh(popen: Callable[..., subprocess.Popen[bytes]], command: str) -> None:
-    assert popen(["sh", "-ec", command]).wait(20) == 0
+    assert popen(["sh", "-ec", command]).wait(60) == 0
 
 
 @contextlib.contextmanager

@@ -114,7 +114,7 @@ class Faults:
         assert bridge is not None
         words = ["ip", "link", "set", f"p{host.number}", "up" if up else "down"]
         with bridge.popen(words) as process:
-            assert process.wait(20) == 0, " ".join(words)
+            assert process.wait(60) == 0, " ".join(words)
 
     def _netdev_mtu(self, host: Host) -> Iterator[None]:
         """The net device's MTU falls below what the port needs."""
