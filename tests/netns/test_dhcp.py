@@ -19,7 +19,7 @@ from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from tests.doubles.page_blocks import blocks
 from tests.netns.conftest import Cli, Until
-from tests.netns.test_dhcp_clients import SERVER_V4, dnsmasq, running
+from tests.netns.test_dhcp_clients import SERVER_V4, declines, dnsmasq, running
 
 pytestmark = pytest.mark.netns
 
@@ -143,16 +143,7 @@ def test_an_address_of_another_host_is_declined(link: Lab, tmp_path: Path, until
     until(lambda: "10.77.0.150" in str(second.ask("show")["addresses"]))
     fixed = "--dhcp-host=id:ff:00:00:ff:ff:00:03:00:20:00:00:00:ff:fe:00:00:03,10.77.0.150"
     with running(first, tmp_path, server(fixed)) as served:
-
-        def declines() -> bool:
-            """The client keeps an address whose owner is too busy to answer its probes: let it try again."""
-            client.start()
-            is_declined = "DHCPDECLINE" in served.log
-            if not is_declined:
-                client.stop()
-            return is_declined
-
-        until(declines, 120)
+        until(lambda: declines(client, served), 120)
         until(lambda: "DHCP: another host has 10.77.0.150/24" in client.log())
         assert "10.77.0.150" not in kernel(client, "address show")
     client.stop()

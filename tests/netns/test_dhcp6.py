@@ -15,7 +15,7 @@ import pytest
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Cli, Until
-from tests.netns.test_dhcp_clients import dnsmasq, running
+from tests.netns.test_dhcp_clients import declines, dnsmasq, running
 
 pytestmark = pytest.mark.netns
 
@@ -119,16 +119,7 @@ def test_an_address_of_another_host_is_declined(link: Lab, tmp_path: Path, until
     fixed = f"--dhcp-host=id:{DUID},[fd77::150]"
     with running(first, tmp_path, server(fixed)) as served:
         until(lambda: READY in served.log)
-
-        def declines() -> bool:
-            """The client keeps an address whose owner is too busy to answer its probe: let it try again."""
-            client.start()
-            is_declined = "DHCPDECLINE" in served.log
-            if not is_declined:
-                client.stop()
-            return is_declined
-
-        until(declines, 120)
+        until(lambda: declines(client, served), 120)
         until(lambda: "DHCPv6: another host has fd77::150" in client.log())
         assert "fd77::150" not in addresses(client)
     client.stop()

@@ -77,6 +77,16 @@ def running(place: Host | Namespace, work: Path, command: list[str]) -> Iterator
         process.wait(60)
 
 
+def declines(client: Host, server: Program) -> bool:
+    """Start our client; return whether it declines what the server gives. It keeps an address whose owner is
+    too busy to answer its probes; then end it, so that it may try again."""
+    client.start()
+    is_declined = "DHCPDECLINE" in server.log
+    if not is_declined:
+        client.stop()
+    return is_declined
+
+
 def dnsmasq(*more: str) -> list[str]:
     command = ["dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--interface=ib0"]
     return [*command, "--user=root", "--log-dhcp", *more]
