@@ -108,10 +108,12 @@ def sh() -> Callable[[Host, str], str]:
 
 @pytest.fixture(scope="session")
 def until() -> Until:
-    """Ask again and again until the answer is true; return that answer, or fail the test."""
+    """Ask again and again until the answer is true; return that answer, or fail the test.
+
+    A busy machine may stop any program for seconds, so a shorter limit is too short.
+    """
 
     def wait(question: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-        timeout_s = max(timeout_s, 60.0)  # any program may stop for seconds on a busy machine
         deadline = time.monotonic() + timeout_s
         while not (answer := question()):
             assert time.monotonic() < deadline, f"not within {timeout_s} s; last: {answer!r}"

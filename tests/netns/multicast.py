@@ -77,4 +77,4 @@ def arrives(
                     waiting.discard(each)
             return not waiting
 
-        until(has_come, timeout_s=30)
+        until(has_come)

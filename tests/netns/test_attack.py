@@ -155,7 +155,7 @@ def test_a_replay_of_the_stream_does_not_stop_it(
     near, far = lab.hosts
     with Stream(near, far) as stream:
         with attacker.replay(near, 5000) as sent:
-            until(lambda: stream.rate(MEASURE_S) > 1e6, 60)
+            until(lambda: stream.rate(MEASURE_S) > 1e6)
         assert sent.packets > 0
         stream.resumes(1e6, LATE_S)
 
@@ -238,7 +238,7 @@ def _own(host: Host, addresses: list[IpAddress], until: Until) -> None:
         }
         return all(shown.get(str(address)) == "preferred" for address in addresses)
 
-    until(is_ready, timeout_s=20.0)
+    until(is_ready)
 
 
 def _answer_ms(host: Host, address: IpAddress) -> float:
@@ -291,7 +291,7 @@ def test_invented_senders_are_refused_and_logged_and_a_new_host_is_reachable_at_
     began = time.monotonic()
     flood = attacks.introductions(_target(far, until, "datagram"))
     with attacker.flood(near, far, flood, INVENTED // 2):
-        until(lambda: _counted(far, REFUSALS[0]) - refused > INVENTED / 2, timeout_s=20.0)
+        until(lambda: _counted(far, REFUSALS[0]) - refused > INVENTED / 2)
     near.stop()
     near.start()
     new = IPv4Address("10.77.0.200")
@@ -334,8 +334,8 @@ def test_the_interface_works_after_every_attack_and_reports_no_defect(
         with attacker.replay(near, 5000) as sent:
             assert stream.rate(0.2) >= 0
         assert sent.packets > 0
-    until(lambda: far.run(["ping", "-c1", "-W1", str(near.ipv4.ip)]).returncode == 0, 60)
-    until(lambda: far.run(["ping", "-c1", "-W1", str(near.ipv6.ip)]).returncode == 0, 60)
+    until(lambda: far.run(["ping", "-c1", "-W1", str(near.ipv4.ip)]).returncode == 0)
+    until(lambda: far.run(["ping", "-c1", "-W1", str(near.ipv6.ip)]).returncode == 0)
     for host in (near, far):
         assert host.ask("stats").get("engine.defect", 0) == 0
         assert "Traceback" not in host.log()

@@ -391,7 +391,7 @@ def test_parent_and_children_go_down_and_come_back_with_the_port(
     until(lambda: states() == {"down"})
     gid = family.ask("show")["gid"]  # the kernel forgot it, and an SA gives it back
     sh(family, f"ip link set eth0 up && ip -6 address add {gid}/64 dev eth0 nodad")
-    until(lambda: states() == {"up"}, timeout_s=10)
+    until(lambda: states() == {"up"})
 
 
 def test_a_child_that_someone_deletes_is_gone_and_its_parent_stays(

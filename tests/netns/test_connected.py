@@ -229,7 +229,7 @@ def test_new_addresses_are_resolved_by_datagram_beside_connections(
         sh(other, f"ip address add {address} dev ib0")
         ip = address.partition("/")[0]
         assigned = {"address": ip, "state": "preferred"}
-        until(lambda it=assigned: it in other.ask("show")["addresses"], 20)
+        until(lambda it=assigned: it in other.ask("show")["addresses"])
         ask = ["ping", f"-{version}", "-c1", "-W1", ip]
         until(lambda ask=ask: one.run(ask).returncode == 0)
         sh(other, f"ip address del {address} dev ib0")
@@ -285,7 +285,7 @@ def test_a_peer_that_stops_answering_is_left_and_found_again_under_load(
                 until(lambda: any(c["tx_messages"] > 100 for c in _live(one)))
                 assert other.pid is not None
                 os.kill(other.pid, signal.SIGSTOP)
-                until(lambda: one.ask("stats").get("engine.connection_broken", 0) > 0, 20)
+                until(lambda: one.ask("stats").get("engine.connection_broken", 0) > 0)
                 os.kill(other.pid, signal.SIGCONT)
                 assert stream.wait(40) == 0  # TCP did not notice
         _connect(until, one, other)

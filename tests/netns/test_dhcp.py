@@ -128,7 +128,7 @@ def test_a_server_that_forgot_refuses_and_the_client_takes_another_address(
         "--no-ping",
     )
     with running(first, tmp_path, elsewhere) as served:
-        until(lambda: lease(client)["address"] not in (None, before), 60)
+        until(lambda: lease(client)["address"] not in (None, before))
         after = lease(client)["address"]
         assert "DHCPNAK" in served.log
         until(lambda: after in kernel(client, "address show"))
@@ -198,7 +198,7 @@ def test_kea_behind_a_relay_agent_gives_and_renews_a_lease(
         running(second, tmp_path, ["kea-dhcp4", "-c", str(path)]) as served,
         running(first, tmp_path, relay(str(second.ipv4.ip))),
     ):
-        until(lambda: "DHCP4_STARTED" in served.log, 10)
+        until(lambda: "DHCP4_STARTED" in served.log)
         client.start()
         assert lease(client)["server"] == str(second.ipv4.ip)
         acks = served.log.count("DHCPACK")
@@ -229,11 +229,11 @@ def test_isc_behind_a_relay_agent_gives_a_lease_and_prolongs_it_by_broadcast(
         running(second, tmp_path, [*command[:4], "-pf", "/run/dhcpd.pid", *command[4:]]) as served,
         running(first, tmp_path, relay("172.31.0.2")),
     ):
-        until(lambda: "Server starting service" in served.log, 10)
+        until(lambda: "Server starting service" in served.log)
         client.start()
         assert lease(client)["server"] == "172.31.0.2"
         acks = served.log.count("DHCPACK")
-        until(lambda: served.log.count("DHCPACK") > acks, 15)
+        until(lambda: served.log.count("DHCPACK") > acks)
         assert lease(client)["address"] is not None
     client.stop()
 
@@ -283,7 +283,7 @@ def test_a_daemon_that_became_another_user_renews_and_keeps_its_lease(
         client.start()
         address = lease(client)["address"]
         acks = served.log.count("DHCPACK")
-        until(lambda: served.log.count("DHCPACK") > acks, 10)
+        until(lambda: served.log.count("DHCPACK") > acks)
         (kept,) = until(lambda: list(leases.glob("ib0-*.lease")))
         assert kept.owner() == "nobody"
         discovers = served.log.count("DHCPDISCOVER")

@@ -104,7 +104,7 @@ def test_an_address_that_does_not_fit_the_link_any_more_is_replaced(
     with running(first, tmp_path, server(pool="fd88::100,fd88::200")) as served:
         until(lambda: READY in served.log)
         client.start(wait=False)
-        until(lambda: "fd88::" in addresses(client), 60)
+        until(lambda: "fd88::" in addresses(client))
         assert "DHCPCONFIRM" in served.log
         assert before not in addresses(client)
         assert f"a server refuses {before.partition('/')[0]}" in client.log()
@@ -193,15 +193,15 @@ def test_kea_gives_and_renews_a_lease_also_one_that_it_has_forgotten(
 ) -> None:
     first, _, client = link.hosts
     with running(first, tmp_path, kea(tmp_path / "kea.json")) as served:
-        until(lambda: "DHCP6_STARTED" in served.log, 10)
+        until(lambda: "DHCP6_STARTED" in served.log)
         client.start()
         given = lease(client)
         assert given["server"] == "00:03:00:01:02:00:00:00:00:01"
-        until(lambda: served.log.count("DHCP6_LEASE_RENEW") >= 2, 15)
+        until(lambda: served.log.count("DHCP6_LEASE_RENEW") >= 2)
         until(lambda: lease(client)["state"] == "bound")
         assert lease(client)["expires_s"] > 50
     with running(first, tmp_path, kea(tmp_path / "kea.json")) as served:
-        until(lambda: "DHCP6_LEASE_RENEW" in served.log or "DHCP6_LEASE_ALLOC" in served.log, 30)
+        until(lambda: "DHCP6_LEASE_RENEW" in served.log or "DHCP6_LEASE_ALLOC" in served.log)
         until(lambda: lease(client)["state"] == "bound")
         assert lease(client)["address"] == given["address"]
     client.stop()
@@ -230,12 +230,12 @@ def test_isc_behind_a_relay_agent_gives_and_renews_a_lease(
         running(second, tmp_path, [*command, "-lf", str(leases), "eth0"]) as served,
         running(first, tmp_path, dnsmasq("--dhcp-relay=fd77::1,fd99::2")) as relay,
     ):
-        until(lambda: "Server starting service" in served.log, 10)
+        until(lambda: "Server starting service" in served.log)
         until(lambda: "DHCP relay" in relay.log)
         client.start()
         assert lease(client)["address"] in addresses(client)
         replies = served.log.count("Reply NA")
-        until(lambda: served.log.count("Reply NA") > replies, 10)
+        until(lambda: served.log.count("Reply NA") > replies)
         until(lambda: lease(client)["state"] == "bound")
     client.stop()
 

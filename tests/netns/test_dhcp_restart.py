@@ -134,14 +134,14 @@ def test_a_restart_keeps_the_address_that_still_fits_and_removes_another(
         with running(first, tmp_path, server()) as served:
             until(lambda: READY in served.log)
             manager.start()
-            until(lambda: state(client) == "bound", 60)
+            until(lambda: state(client) == "bound")
             address = client.ask("show")["dhcp6"]["address"]
             requests = served.log.count("DHCPREQUEST")
             manager.stop()
             assert address in addresses(client)
             manager.start()
-            until(lambda: state(client) == "checking" or state(client) == "bound", 60)
-            until(lambda: state(client) == "bound", 60)
+            until(lambda: state(client) == "checking" or state(client) == "bound")
+            until(lambda: state(client) == "bound")
             assert address in addresses(client)
             assert "DHCPCONFIRM" in served.log
             assert served.log.count("DHCPREQUEST") == requests
@@ -152,7 +152,7 @@ def test_a_restart_keeps_the_address_that_still_fits_and_removes_another(
             until(lambda: READY in served.log)
             assert address in addresses(client)
             manager.start()
-            until(lambda: "fd88::" in addresses(client), 60)
+            until(lambda: "fd88::" in addresses(client))
             assert address not in addresses(client)
     finally:
         manager.close()

@@ -97,8 +97,8 @@ def test_guests_and_hosts_reach_each_other(bridged: Bridged, until: Until) -> No
     for guest, addresses in zip(bridged.guests, GUESTS, strict=True):
         fars = (str(bridged.far.ipv4.ip), str(bridged.far.ipv6.ip))
         for own, far in zip(addresses, fars, strict=True):
-            until(lambda place=guest, to=far: reaches(place, to), 20)
-            until(lambda to=own: reaches(bridged.far, to), 20)
+            until(lambda place=guest, to=far: reaches(place, to))
+            until(lambda to=own: reaches(bridged.far, to))
     assert bridged.host.ask("show")["addresses"] == []
 
 
@@ -106,7 +106,7 @@ def test_each_guest_is_listed_with_its_mac_and_the_host_with_one_of_its_own(
     bridged: Bridged, until: Until
 ) -> None:
     for guest in bridged.guests:
-        until(lambda place=guest: reaches(place, str(bridged.far.ipv4.ip)), 20)
+        until(lambda place=guest: reaches(place, str(bridged.far.ipv4.ip)))
     listed = bridged.host.ask("guests")
     known = {it["ip"]: it["mac"] for it in listed if it["kind"] == "guest"}
     assert {known[ipv4] for ipv4, _ in GUESTS} == set(MACS)
@@ -125,10 +125,10 @@ def test_a_stream_crosses_in_whole_super_frames_without_the_engine(
     bridged: Bridged, until: Until
 ) -> None:
     guest, far = bridged.guests[0], bridged.far
-    until(lambda: reaches(guest, str(far.ipv4.ip)), 20)
+    until(lambda: reaches(guest, str(far.ipv4.ip)))
     for way in ((), ("-R",)):
         server = far.namespace.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
-        until(lambda: _listens(far, 5201), 10)
+        until(lambda: _listens(far, 5201))
         events = bridged.counter("events")
         done = guest.run(["iperf3", "-c", str(far.ipv4.ip), "-n", "50M", "-J", *way])
         assert done.returncode == 0, done.stdout
@@ -144,7 +144,7 @@ def _listens(host: Host, port: int) -> bool:
 
 def test_a_guest_cannot_take_the_address_of_another(bridged: Bridged, until: Until) -> None:
     first, second = bridged.guests
-    until(lambda: reaches(first, str(bridged.far.ipv4.ip)), 20)
+    until(lambda: reaches(first, str(bridged.far.ipv4.ip)))
     spoofed = bridged.counter("tx_spoofed")
     mac = bridged.host.ask("show")["ethernet"]["mac"]
     hosts = [it["mac"] for it in bridged.host.ask("guests") if it["kind"] == "host"]
@@ -158,7 +158,7 @@ def test_a_guest_cannot_take_the_address_of_another(bridged: Bridged, until: Unt
     )
     inside_python(second, send)
     until(lambda: bridged.counter("tx_spoofed") > spoofed)
-    until(lambda: reaches(bridged.far, GUESTS[0][0]), 20)
+    until(lambda: reaches(bridged.far, GUESTS[0][0]))
 
 
 def inside_python(place: Namespace, program: str) -> None:
@@ -180,7 +180,7 @@ def test_an_address_that_is_bound_belongs_to_its_guest_alone(until: Until, cli: 
         stack.callback(thief.remove)
         plug(host, thief, 1)
         inside(thief, f"ip address add {GUESTS[0][0]}/24 dev eth0")
-        until(lambda: reaches(thief, str(far.ipv4.ip)), 20)
+        until(lambda: reaches(thief, str(far.ipv4.ip)))
         asked = f"ping -c1 -W1 -I {GUESTS[0][0]} {far.ipv4.ip}"
         assert thief.run(asked.split()).returncode != 0
         assert not reaches(far, GUESTS[0][0])
@@ -240,14 +240,12 @@ def test_events_of_guests_are_printed_as_they_happen(
         try:
             first, second = bridged.guests
             far = str(bridged.far.ipv4.ip)
-            until(lambda: reaches(first, far), 20)
+            until(lambda: reaches(first, far))
             numbers = itertools.count(100)
-            until(
-                lambda: _talks_from(first, f"10.77.0.{next(numbers)}", far) and out.read_text(), 20
-            )
+            until(lambda: _talks_from(first, f"10.77.0.{next(numbers)}", far) and out.read_text())
             inside(first, f"ip address add {address}/24 dev eth0")
             first.run(["ping", "-c1", "-W1", "-I", address, far])
-            until(lambda: _event(out, address, "learned"), 20)
+            until(lambda: _event(out, address, "learned"))
             inside(first, f"ip address del {address}/24 dev eth0")
             inside(
                 second,
@@ -255,7 +253,7 @@ def test_events_of_guests_are_printed_as_they_happen(
                 f"ip address add {address}/24 dev eth0",
                 f"ip link set eth0 address {MACS[1]}",  # the kernel announces its addresses then
             )
-            until(lambda: _event(out, address, "moved"), 20)
+            until(lambda: _event(out, address, "moved"))
             inside(second, f"ip address del {address}/24 dev eth0")
         finally:
             monitor.terminate()
@@ -280,14 +278,14 @@ def _event(out: Path, address: str, detail: str) -> dict[str, str] | None:
 
 def test_a_killed_daemon_comes_back_and_guests_go_on(bridged: Bridged, until: Until) -> None:
     guest = bridged.guests[0]
-    until(lambda: reaches(guest, str(bridged.far.ipv4.ip)), 20)
-    until(lambda: reaches(bridged.far, GUESTS[0][1]), 20)
+    until(lambda: reaches(guest, str(bridged.far.ipv4.ip)))
+    until(lambda: reaches(bridged.far, GUESTS[0][1]))
     before = bridged.host.ask("guests")
     bridged.host.kill()
     bridged.host.start()
     assert bridged.host.run(["ip", "link", "set", "ib0", "master", "br0"]).returncode == 0
-    until(lambda: reaches(guest, str(bridged.far.ipv4.ip)), 20)
-    until(lambda: reaches(bridged.far, GUESTS[0][1]), 20)
+    until(lambda: reaches(guest, str(bridged.far.ipv4.ip)))
+    until(lambda: reaches(bridged.far, GUESTS[0][1]))
     hosts = {it["hwaddr"]: it["mac"] for it in before if it["kind"] == "host"}
     after = {it["hwaddr"]: it["mac"] for it in bridged.host.ask("guests") if it["kind"] == "host"}
     far = bridged.far.ask("show")["hwaddr"]
@@ -308,7 +306,7 @@ def test_a_child_is_a_tap_of_its_partition(bridged: Bridged, until: Until, sh: S
         " && ip link set w1 master br10 up",
     )
     inside(guest, "ip link set eth1 up", "ip address add 10.88.0.11/24 dev eth1")
-    until(lambda: reaches(guest, "10.88.0.2"), 20)
-    until(lambda: reaches(far, "10.88.0.11"), 20)
+    until(lambda: reaches(guest, "10.88.0.2"))
+    until(lambda: reaches(far, "10.88.0.11"))
     # After a crash the far host knows this guest by the old queue pair, until it hears of it again.
-    until(lambda: reaches(guest, str(far.ipv4.ip)), 20)
+    until(lambda: reaches(guest, str(far.ipv4.ip)))

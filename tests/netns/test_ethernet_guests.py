@@ -40,17 +40,17 @@ def test_a_guest_has_a_lease_of_a_server_of_the_link(
     bridged: Bridged, tmp_path: Path, until: Until
 ) -> None:
     guest, far = bridged.guests[0], str(bridged.far.ipv4.ip)
-    until(lambda: reaches(guest, far), 20)
+    until(lambda: reaches(guest, far))
     inside(guest, "ip -4 address flush dev eth0")
     with running(bridged.far, tmp_path, SERVER) as server:
-        until(lambda: "DHCP, IP range" in server.log, 10)
+        until(lambda: "DHCP, IP range" in server.log)
         with running(guest, tmp_path, udhcpc(tmp_path, "eth0")) as client:
-            until((tmp_path / "bound").exists, 20)
-            until(lambda: reaches(guest, far), 10)
+            until((tmp_path / "bound").exists)
+            until(lambda: reaches(guest, far))
             assert MACS[0] in server.log, "the client identifier"
             before = bridged.counter("engine.dhcp_restored")
             client.process.send_signal(signal.SIGUSR1)  # renew: this goes to the server alone
-            until((tmp_path / "renew").exists, 10)
+            until((tmp_path / "renew").exists)
             assert bridged.counter("engine.dhcp_restored") > before
     inside(guest, "ip -4 address flush dev eth0", f"ip address add {GUESTS[0][0]}/24 dev eth0")
 
@@ -97,17 +97,17 @@ def test_a_server_behind_the_bridge_serves_guests_and_hosts_of_the_link(
 ) -> None:
     """Both take the request of the host from Ethernet by a raw socket, and answer there."""
     guest, place = bridged.guests
-    until(lambda: reaches(place, str(bridged.far.ipv4.ip)), 20)
+    until(lambda: reaches(place, str(bridged.far.ipv4.ip)))
     inside(guest, "ip -4 address flush dev eth0")
     works = tmp_path / "guest", tmp_path / "host"
     for work in works:
         work.mkdir()
     with running(place, tmp_path, server(tmp_path)) as served:
-        until(lambda: started in served.log, 10)
+        until(lambda: started in served.log)
         with running(guest, works[0], udhcpc(works[0], "eth0")):
-            until((works[0] / "bound").exists, 20)
+            until((works[0] / "bound").exists)
         with running(bridged.far, works[1], udhcpc(works[1], "ib0")):
-            until((works[1] / "bound").exists, 20)
+            until((works[1] / "bound").exists)
     leases = [
         dict(
             line.split("=", 1) for line in (work / "bound").read_text().splitlines() if "=" in line
@@ -122,7 +122,7 @@ def test_a_server_behind_the_bridge_serves_guests_and_hosts_of_the_link(
 
 def test_a_duplicate_address_is_found_across_the_link(bridged: Bridged, until: Until) -> None:
     guest, address = bridged.guests[0], str(bridged.far.ipv6.ip)
-    until(lambda: reaches(bridged.guests[1], address), 20)
+    until(lambda: reaches(bridged.guests[1], address))
     # The guest's kernel would listen for a second, in which a busy machine may not answer.
     probes = "sysctl -qw net.ipv6.conf.eth0.dad_transmits="
     inside(guest, f"{probes}20", f"ip address add {address}/64 dev eth0")
@@ -150,15 +150,15 @@ def test_a_guest_receives_the_group_that_it_joins_and_the_interface_leaves_it(
         receiver.settimeout(0.2)
         receiver.bind(("", 7000))
         join(guest, receiver, group)
-        until(joined, 15)
+        until(joined)
         index = far.namespace.inside(lambda: socket.if_nametoindex("ib0"))
         if ipaddress.ip_address(group).version == 4:
             choice = struct.pack("4s4si", bytes(4), bytes(4), index)
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, choice)
         else:
             sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
-        until(lambda: _arrives(sender, receiver, group), 10)
-    until(lambda: not joined(), 20)
+        until(lambda: _arrives(sender, receiver, group))
+    until(lambda: not joined())
 
 
 def _arrives(sender: socket.socket, receiver: socket.socket, group: str) -> bool:
@@ -175,8 +175,8 @@ def test_an_address_that_another_guest_announces_moves_to_it(
 ) -> None:
     first, second = bridged.guests
     address, bits = GUESTS[0][number], (24, 64)[number]
-    until(lambda: reaches(bridged.far, address), 20)
-    until(lambda: holder(bridged, address) == MACS[0], 10)
+    until(lambda: reaches(bridged.far, address))
+    until(lambda: holder(bridged, address) == MACS[0])
     inside(first, f"ip address del {address}/{bits} dev eth0")
     inside(
         second,
@@ -185,8 +185,8 @@ def test_an_address_that_another_guest_announces_moves_to_it(
         f"ip link set eth0 address {MACS[1]}",  # the kernel announces its addresses then
     )
     try:
-        until(lambda: holder(bridged, address) == MACS[1], 10)
-        until(lambda: reaches(bridged.far, address), 10)
+        until(lambda: holder(bridged, address) == MACS[1])
+        until(lambda: reaches(bridged.far, address))
     finally:
         inside(second, f"ip address del {address}/{bits} dev eth0")
         inside(

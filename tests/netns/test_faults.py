@@ -70,7 +70,7 @@ def test_hosts_find_each_other_over_a_wire_with_faults(
             def spoilt() -> int:
                 return sum(it.ask("stats").get("fabric.drop_icrc", 0) for it in (first, second))
 
-            until(all_fates, 60)
+            until(all_fates)
             # The ICRC found every packet that the wire spoiled, and the HCA delivered none of them.
             until(spoilt)
 
@@ -115,4 +115,4 @@ def test_a_host_whose_announcements_are_lost_is_found_by_probing(
     second.start()
     sh(second, "sleep 4")
     sh(first, "ip link set eth0 up; ip -6 address add fe80::ff:fe00:1/64 dev eth0 nodad || true")
-    until(lambda: _reaches(first, "10.77.0.2"), 20)
+    until(lambda: _reaches(first, "10.77.0.2"))

@@ -109,7 +109,7 @@ def test_a_stream_to_an_ethernet_stays_in_large_frames(
 ) -> None:
     lab, pod = routed
     first, router = lab.hosts
-    until(lambda: _reaches(first, address), timeout_s=20)
+    until(lambda: _reaches(first, address))
 
     def stays() -> bool:
         if mode == "connected":
@@ -138,7 +138,7 @@ def test_a_stream_from_an_ethernet_stays_in_large_frames(
     lab, pod = routed
     first, router = lab.hosts
     target = str(getattr(first, version).ip)
-    until(lambda: _reaches(pod, target), timeout_s=20)
+    until(lambda: _reaches(pod, target))
     until(lambda: _leaves_in_large_frames(pod, first, router, target, mode), 150)
 
 
@@ -154,7 +154,7 @@ def test_nat_hides_an_ethernet_behind_the_address_of_the_interface(
         sh(router, f"nft -f - << END\n{NAT.format(interface='ib0')}\nEND")
         for version in ("ipv4", "ipv6"):
             target = str(getattr(first, version).ip)
-            until(lambda target=target: _reaches(pod, target), timeout_s=20)
+            until(lambda target=target: _reaches(pod, target))
             until(lambda to=target: _leaves_in_large_frames(pod, first, router, to, mode), 150)
     finally:
         router.run(["nft", "flush", "ruleset"])
@@ -177,7 +177,7 @@ def test_two_interfaces_of_ours_forward_between_two_partitions(
         sh(other, "ip route add 10.77.0.0/24 via 10.88.0.2; ip -6 route add fd77::/64 via fd88::2")
 
         def crosses(target: str) -> bool:
-            until(lambda: _reaches(one, target), timeout_s=30)
+            until(lambda: _reaches(one, target))
             _stream(one, other, target)
             before, child = middle.ask("stats"), _child(middle)
             _stream(one, other, target)

@@ -76,10 +76,10 @@ def test_hosts_of_the_link_see_each_guest_by_its_own_hardware_address(
     host = HwAddr.parse(bridged.host.ask("show")["hwaddr"])
     seen = set()
     for guest, addresses in zip(bridged.guests, GUESTS, strict=True):
-        until(lambda place=guest: reaches(place, str(bridged.far.ipv4.ip)), 20)
+        until(lambda place=guest: reaches(place, str(bridged.far.ipv4.ip)))
         for address in addresses:
-            until(lambda to=address: reaches(bridged.far, to), 20)
-            until(lambda it=address: neighbour(bridged, it) == own(bridged, it) is not None, 20)
+            until(lambda to=address: reaches(bridged.far, to))
+            until(lambda it=address: neighbour(bridged, it) == own(bridged, it) is not None)
         first, second = (neighbour(bridged, it) for it in addresses)
         assert first is not None
         assert first == second, "one hardware address for all addresses of a guest"
@@ -99,7 +99,7 @@ def test_a_guest_may_be_the_router_of_hosts_of_the_link(bridged: Bridged, until:
     )
     done = bridged.far.run(["ip", "route", "add", BEYOND, "via", GUESTS[0][0], "dev", "ib0"])
     assert done.returncode == 0, done.stderr
-    until(lambda: reaches(bridged.far, BEYOND), 20)
+    until(lambda: reaches(bridged.far, BEYOND))
 
 
 def test_an_address_that_moves_has_the_hardware_address_of_its_new_guest(
@@ -107,10 +107,10 @@ def test_an_address_that_moves_has_the_hardware_address_of_its_new_guest(
 ) -> None:
     first, second = bridged.guests
     address, moved = GUESTS[1][0], "10.77.0.78"
-    until(lambda: reaches(bridged.far, address), 20)
+    until(lambda: reaches(bridged.far, address))
     inside(first, f"ip address add {moved}/24 dev eth0")
-    until(lambda: reaches(bridged.far, moved), 20)
-    until(lambda: neighbour(bridged, moved) == own(bridged, GUESTS[0][0]) is not None, 20)
+    until(lambda: reaches(bridged.far, moved))
+    until(lambda: neighbour(bridged, moved) == own(bridged, GUESTS[0][0]) is not None)
     inside(first, f"ip address del {moved}/24 dev eth0")
     inside(
         second,
@@ -118,17 +118,17 @@ def test_an_address_that_moves_has_the_hardware_address_of_its_new_guest(
         f"ip address add {moved}/24 dev eth0",
         f"ip link set eth0 address {MACS[1]}",  # the kernel announces its addresses then
     )
-    until(lambda: neighbour(bridged, moved) == own(bridged, address), 20)
-    until(lambda: reaches(bridged.far, moved), 20)
+    until(lambda: neighbour(bridged, moved) == own(bridged, address))
+    until(lambda: reaches(bridged.far, moved))
 
 
 def test_guests_share_when_there_are_fewer_queue_pairs(until: Until) -> None:
     with world("--guest-queue-pairs", "1") as bridged:
         for guest in bridged.guests:
-            until(lambda place=guest: reaches(place, str(bridged.far.ipv4.ip)), 20)
+            until(lambda place=guest: reaches(place, str(bridged.far.ipv4.ip)))
         for ipv4, ipv6 in GUESTS:
-            until(lambda to=ipv4: reaches(bridged.far, to), 20)
-            until(lambda to=ipv6: reaches(bridged.far, to), 20)
+            until(lambda to=ipv4: reaches(bridged.far, to))
+            until(lambda to=ipv6: reaches(bridged.far, to))
         pairs = [own(bridged, ipv4) for ipv4, _ in GUESTS]
         assert sum(it is None for it in pairs) == 1
         assert bridged.counter("engine.ethernet_queue_pairs_full") > 0
@@ -138,6 +138,6 @@ def test_without_queue_pairs_all_guests_have_the_interfaces_hardware_address(unt
     with world("--guest-queue-pairs", "0") as bridged:
         ours = HwAddr.parse(bridged.host.ask("show")["hwaddr"])
         for ipv4, _ in GUESTS:
-            until(lambda to=ipv4: reaches(bridged.far, to), 20)
+            until(lambda to=ipv4: reaches(bridged.far, to))
             assert neighbour(bridged, ipv4) == ours
             assert own(bridged, ipv4) is None

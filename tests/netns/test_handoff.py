@@ -238,15 +238,15 @@ def test_a_guest_has_a_lease_of_a_server_of_the_link(
 ) -> None:
     sh(fresh.guest, "ip -4 address flush dev eth0")
     with running(fresh.far, tmp_path, dnsmasq("ib0")) as server:
-        until(lambda: "DHCP, IP range" in server.log, 10)
+        until(lambda: "DHCP, IP range" in server.log)
         with running(fresh.guest, tmp_path, udhcpc(tmp_path, "eth0")) as client:
-            until((tmp_path / "bound").exists, 20)
-            until(lambda: reaches(fresh.guest, FAR), 10)
+            until((tmp_path / "bound").exists)
+            until(lambda: reaches(fresh.guest, FAR))
             assert str(MAC) in server.log, "it names the guest by its MAC"
             counts = fresh.tap.counts
             restored = counts["dhcp_restored"]
             client.process.send_signal(signal.SIGUSR1)  # renew: this goes to the server alone
-            until((tmp_path / "renew").exists, 10)
+            until((tmp_path / "renew").exists)
             assert counts["dhcp_restored"] > restored
 
 
@@ -255,9 +255,9 @@ def test_a_host_of_the_link_has_a_lease_of_a_server_among_the_guests(
 ) -> None:
     sh(fresh.far, "ip -4 address flush dev ib0")
     with running(fresh.guest, tmp_path, dnsmasq("eth0")) as server:
-        until(lambda: "DHCP, IP range" in server.log, 10)
+        until(lambda: "DHCP, IP range" in server.log)
         with running(fresh.far, tmp_path, udhcpc(tmp_path, "ib0")):
-            until((tmp_path / "bound").exists, 20)
+            until((tmp_path / "bound").exists)
             assert "DHCPACK" in server.log
     assert fresh.tap.counts["dhcp_rewritten"] == 0, "the request was that of an IPoIB host"
 
@@ -272,7 +272,7 @@ def test_a_guest_receives_the_group_that_it_joins(shared: World, group: str, unt
         receiver.settimeout(30)
         receiver.bind(("", 7000))
         join(shared.guest, receiver, group)
-        until(lambda: shared.is_joined(group), 10)
+        until(lambda: shared.is_joined(group))
         index = shared.far.inside(lambda: socket.if_nametoindex("ib0"))
         if family == socket.AF_INET:
             choice = struct.pack("4s4si", bytes(4), bytes(4), index)
@@ -281,7 +281,7 @@ def test_a_guest_receives_the_group_that_it_joins(shared: World, group: str, unt
             sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
         sender.sendto(b"hello", (group, 7000))
         assert receiver.recv(100) == b"hello"
-    until(lambda: not shared.is_joined(group), 20)
+    until(lambda: not shared.is_joined(group))
 
 
 def join(place: Namespace, receiver: socket.socket, group: str) -> None:
@@ -301,7 +301,7 @@ def test_an_address_that_another_guest_takes_over_moves(
     fresh: World, address: str, until: Until
 ) -> None:
     assert reaches(fresh.far, address)
-    until(lambda: fresh.holds(address, MAC), 10)
+    until(lambda: fresh.holds(address, MAC))
     sh(fresh.guest, "ip link set eth0 down")
     bits = 24 if address == GUEST else 64
     sh(
@@ -310,8 +310,8 @@ def test_an_address_that_another_guest_takes_over_moves(
         f"ip address add {address}/{bits} dev eth0",
         f"ip link set eth0 address {MAC2}",  # the kernel announces its addresses then
     )
-    until(lambda: fresh.holds(address, MAC2), 10)
-    until(lambda: reaches(fresh.far, address), 10)
+    until(lambda: fresh.holds(address, MAC2))
+    until(lambda: reaches(fresh.far, address))
 
 
 def test_guests_go_on_when_the_engine_restarts(fresh: World, until: Until) -> None:
@@ -322,7 +322,7 @@ def test_guests_go_on_when_the_engine_restarts(fresh: World, until: Until) -> No
     fresh.tap = fresh.link.restart(fresh.tap)
     assert reaches(fresh.guest, FAR, count=4)
     assert reaches(fresh.guest2, FAR6, count=4)
-    until(lambda: reaches(fresh.far, GUEST), 10)
+    until(lambda: reaches(fresh.far, GUEST))
     assert sh(fresh.guest, f"ip neigh show {FAR}").split()[4] == before
 
 

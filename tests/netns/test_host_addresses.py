@@ -49,7 +49,7 @@ def test_arp_ignore_of_the_interface_ends_the_answers_for_another_one(
     try:
         sh(second, "ip address add 10.255.1.2/32 dev lo")
         sh(first, "ip route add 10.255.1.2/32 dev ib0")
-        until(answers, timeout_s=20)
+        until(answers)
         sh(second, "sysctl -qw net.ipv4.conf.ib0.arp_ignore=1")
         until(is_silent)
         sh(second, "sysctl -qw net.ipv4.conf.ib0.arp_ignore=0")
@@ -75,7 +75,7 @@ def test_an_administrator_adds_replaces_and_removes_neighbours(
     def answers() -> bool:
         return first.run(["ping", "-c1", "-W2", ip]).returncode == 0
 
-    until(answers, timeout_s=20)
+    until(answers)
     assert "has an entry" in cli(first, "neigh", "add", ip, "lladdr", hwaddr, "dev", "ib0").stderr
     neigh("replace", ip, "lladdr", wrong, "dev", "ib0", "nud", "permanent")
     assert not answers()
@@ -126,7 +126,7 @@ def test_proxy_entries_and_the_subnet_router_anycast_address_are_answered_for(
             def answers(target: str = target) -> bool:
                 return first.run(["ping", "-c1", "-W1", target]).returncode == 0
 
-            until(answers, timeout_s=20)
+            until(answers)
     finally:
         for command in undo:
             second.run(["sh", "-c", command])
@@ -155,11 +155,11 @@ def test_proxy_arp_answers_for_the_hosts_behind_a_router(
         sh(first, "ip route add 192.0.2.0/24 dev ib0")
         assert not answers("192.0.2.9")
         sh(router, "sysctl -qw net.ipv4.conf.ib0.proxy_arp=1")
-        until(lambda: answers("192.0.2.9"), timeout_s=20)
+        until(lambda: answers("192.0.2.9"))
         assert not answers("10.77.0.99"), "the route to it leads back"
         sh(router, "sysctl -qw net.ipv4.conf.ib0.proxy_arp=0 net.ipv4.conf.ib0.proxy_arp_pvlan=1")
         ask = ("ping", "-I", "ib0", "-c", "1", "-W", "3000")
-        until(lambda: cli(first, *ask, "10.77.0.99").returncode == 0, timeout_s=20)
+        until(lambda: cli(first, *ask, "10.77.0.99").returncode == 0)
         assert cli(first, *ask, "192.0.2.9").returncode == 1, "the route to it leads elsewhere"
     finally:
         sh(first, "ip route del 192.0.2.0/24 dev ib0")
@@ -175,9 +175,9 @@ def test_the_addresses_of_a_local_route_are_answered_for(lab: Lab, sh: Sh, until
     try:
         assert first.run(["ping", "-c1", "-W1", "10.254.3.4"]).returncode != 0
         sh(second, "ip route add local 10.254.0.0/16 dev lo")
-        until(lambda: first.run(["ping", "-c1", "-W1", "10.254.3.5"]).returncode == 0, timeout_s=20)
+        until(lambda: first.run(["ping", "-c1", "-W1", "10.254.3.5"]).returncode == 0)
         sh(second, "ip route del local 10.254.0.0/16 dev lo")
-        until(lambda: first.run(["ping", "-c1", "-W1", "10.254.3.6"]).returncode != 0, timeout_s=20)
+        until(lambda: first.run(["ping", "-c1", "-W1", "10.254.3.6"]).returncode != 0)
     finally:
         second.run(["ip", "route", "del", "local", "10.254.0.0/16", "dev", "lo"])
         sh(first, "ip route del 10.254.0.0/16 dev ib0")

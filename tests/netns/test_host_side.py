@@ -89,7 +89,7 @@ def test_packets_go_to_the_gateway_of_their_route(
     try:
         assert not _reaches(first, target)
         sh(first, f"ip {family} route add {network} via {gateway} dev ib0")
-        until(leaves_by_the_gateway, 10)
+        until(leaves_by_the_gateway)
         until(lambda: _reaches(first, target))
         # The packet went by the gateway: no host resolved the target itself.
         assert target not in {entry["ip"] for entry in first.ask("neigh") if entry["hwaddr"]}
@@ -234,7 +234,7 @@ def test_a_change_among_a_hundred_thousand_routes_is_followed(
         receiver.settimeout(0.001)
         sh(first, "ip route change 11.5.5.0/24 via 10.77.0.2")
         began = time.monotonic()
-        until(lambda: _passes(sender, receiver), 20)
+        until(lambda: _passes(sender, receiver))
         print(f"followed after {1000 * (time.monotonic() - began):.0f} ms")
     file.write_text("".join(f"route del {network}\n" for network in networks))
     assert first.run(batch, timeout_s=250).returncode == 0
@@ -256,7 +256,7 @@ def _passes(sender: socket.socket, receiver: socket.socket) -> bool:
 def test_a_duplicate_ipv6_address_is_removed_and_logged(lab: Lab, sh: Sh, until: Until) -> None:
     first, second = lab.hosts
     until(lambda: _reaches(first, str(second.ipv6.ip)))
-    until(lambda: gives_up(sh, first, f"{second.ipv6.ip}/64"), 60)
+    until(lambda: gives_up(sh, first, f"{second.ipv6.ip}/64"))
     until(lambda: "another host has the address" in first.log())
     assert "fd77::2" in first.log()
     until(lambda: "fd77::2" not in _addresses(first))
@@ -269,7 +269,7 @@ def test_a_duplicate_ipv4_address_stays_and_is_logged(lab: Lab, sh: Sh, until: U
     address = str(second.ipv4.ip)
     sh(first, f"ip address add {address}/24 dev ib0")
     try:
-        until(lambda: f"address {address} is also used by" in first.log(), 10)
+        until(lambda: f"address {address} is also used by" in first.log())
         assert address in _addresses(first)
         assert first.ask("stats")["engine.address_conflict"] > 0
     finally:

@@ -28,18 +28,17 @@ def test_neighbours_groups_and_connections_come_and_go(sh: Sh, until: Until) -> 
         host, other = lab.hosts
         until(lambda: host.run(["ping", "-c1", "-W2", str(other.ipv4.ip)]).returncode == 0)
         hwaddr = other.ask("show")["hwaddr"]
-        until(_has(host, rf"DEBUG: ib0: neighbour {other.ipv4.ip} learnt: {hwaddr}: "), 60)
+        until(_has(host, rf"DEBUG: ib0: neighbour {other.ipv4.ip} learnt: {hwaddr}: "))
         assert "INFO: ib0: joined group ff12:401b:ffff::ffff:ffff" in host.log()
-        until(_has(host, r"INFO: ib0: connected to 00:.*, active$"), 60)
+        until(_has(host, r"INFO: ib0: connected to 00:.*, active$"))
         host.run(["ping", "-c", "1", "-W", "1", "10.77.0.99"])
-        until(_has(host, r"INFO: ib0: neighbour 10\.77\.0\.99 failed: no host answers$"), 60)
+        until(_has(host, r"INFO: ib0: neighbour 10\.77\.0\.99 failed: no host answers$"))
         other.stop()
-        until(_has(host, r"INFO: ib0: the connection to 00:.*, active, ended: .*: the peer"), 60)
+        until(_has(host, r"INFO: ib0: the connection to 00:.*, active, ended: .*: the peer"))
         other.start()
         until(lambda: other.run(["ping", "-c1", "-W2", str(host.ipv4.ip)]).returncode == 0)
         until(
             _has(host, rf"WARNING: ib0: neighbour {other.ipv4.ip} moved from {hwaddr} to [^ ]+: "),
-            60,
         )
 
 
@@ -56,7 +55,7 @@ def test_a_host_with_a_larger_mtu_is_named_as_the_cause(bare: Lab, until: Until)
             r" host of the link probably has a larger MTU than ours, 2044: give all hosts of the link"
             r" the same --mtu$"
         )
-        until(_has(small, line), 60)
+        until(_has(small, line))
     finally:
         for host in bare.hosts:
             host.stop()

@@ -81,7 +81,7 @@ def _query(host: Host, expression: str) -> list[dict[str, str]]:
 @pytest.mark.usefixtures("prometheus")
 def test_prometheus_scrapes_the_interface_and_its_child(host: Host, cli: Cli, until: Until) -> None:
     assert cli(host, "child", "add", "ib0", "0x8001").returncode == 0
-    mtus = until(lambda: len(found := _query(host, "ipoibu_mtu_bytes")) == 2 and found, 60)
+    mtus = until(lambda: len(found := _query(host, "ipoibu_mtu_bytes")) == 2 and found)
     assert {(it["interface"], it["device"], it["value"]) for it in mtus} == {
         ("ib0", "soft:eth0", "2044"),
         ("ib0.8001", "soft:eth0", "2044"),
@@ -89,10 +89,9 @@ def test_prometheus_scrapes_the_interface_and_its_child(host: Host, cli: Cli, un
     # While the machine is busy, a scrape may be late, which leaves no values until the next one.
     until(
         lambda: {it.get("parent") for it in _query(host, "ipoibu_interface_info")} == {None, "ib0"},
-        60,
     )
-    until(lambda: len(_query(host, "ipoibu_fabric_packets_transmitted_total")) == 1, 60)
-    until(lambda: _query(host, "ipoibu_commands_total{interface='ib0'} > 0"), 60)
+    until(lambda: len(_query(host, "ipoibu_fabric_packets_transmitted_total")) == 1)
+    until(lambda: _query(host, "ipoibu_commands_total{interface='ib0'} > 0"))
     assert cli(host, "child", "del", "ib0", "0x8001").returncode == 0
 
 

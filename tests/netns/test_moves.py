@@ -71,7 +71,7 @@ def _reaches(namespace: Namespace, target: str) -> bool:
 
 def _await_replies(until: Until, namespace: Namespace, *targets: str) -> None:
     for target in targets:
-        until(partial(_reaches, namespace, target), 10)
+        until(partial(_reaches, namespace, target))
 
 
 def _configure_as_cni(pod: Namespace, name: str) -> None:
@@ -134,11 +134,11 @@ def test_changes_in_the_new_namespace_are_followed(
         assert _ipoibu(second.namespace, "neigh", "flush", "dev", "ib0").returncode == 0
         return not _reaches(second.namespace, "10.98.0.9")
 
-    until(is_unknown, 20)
+    until(is_unknown)
     _ip(pod, "link set ib0 down")
     until(lambda: not _reaches(second.namespace, "10.77.0.9"))
     _ip(pod, "link set ib0 up")
-    until(lambda: _reaches(second.namespace, "10.77.0.9"), 10)
+    until(lambda: _reaches(second.namespace, "10.77.0.9"))
     assert not _reaches(second.namespace, "10.77.0.1")
 
 
@@ -153,9 +153,7 @@ def test_policy_rules_of_the_new_namespace_decide(
     _ip(pod, "route add 10.99.0.0/16 via 10.77.0.77")  # nobody
     _ip(pod, "rule add from 10.77.0.9 table 7")
     _ip(pod, "route add 10.99.0.0/16 via 10.77.0.2 table 7")
-    until(
-        lambda: _run(pod, "ping", "-c1", "-W1", "-I", "10.77.0.9", "10.99.0.1").returncode == 0, 10
-    )
+    until(lambda: _run(pod, "ping", "-c1", "-W1", "-I", "10.77.0.9", "10.99.0.1").returncode == 0)
 
 
 def test_commands_find_the_interface_in_both_namespaces(
@@ -202,7 +200,7 @@ def test_the_interface_ends_in_words_with_its_namespace(
     _configure_as_cni(pod, "ib0")
     until(lambda: _ipoibu(pod, "show", "ib0").returncode == 0)
     pod.remove()
-    until(first.ended, 20)
+    until(first.ended)
     assert first.last_line() in GONE
     assert first.stop() == 1
 
@@ -215,7 +213,7 @@ def test_removal_ends_it_in_words_after_a_move(
     _ip(first.namespace, f"link set ib0 netns {pod.name}")
     until(lambda: _ipoibu(pod, "show", "ib0").returncode == 0)
     _ip(pod, "link del ib0")
-    until(first.ended, 20)
+    until(first.ended)
     assert first.last_line() in GONE
 
 
@@ -229,7 +227,7 @@ def test_it_is_followed_through_ten_moves_in_a_row(
             _ip(at, f"link set ib0 netns {to.name}")
             at = to
     _configure_as_cni(at, "ib0")
-    until(lambda: _reaches(second.namespace, "10.77.0.9"), 10)
+    until(lambda: _reaches(second.namespace, "10.77.0.9"))
 
 
 def test_without_the_right_it_ends_and_says_what_is_missing(
@@ -333,8 +331,8 @@ def test_an_interface_in_another_namespace_moves_on(
     second.start()
     _ip(pods[0], f"link set ib0 netns {pods[1].name}")
     _configure_as_cni(pods[1], "ib0")
-    until(lambda: _reaches(second.namespace, "10.77.0.9"), 10)
-    until(lambda: _reaches(second.namespace, "fd77::9"), 10)
+    until(lambda: _reaches(second.namespace, "10.77.0.9"))
+    until(lambda: _reaches(second.namespace, "fd77::9"))
     until(lambda: _ipoibu(pods[1], "show", "ib0").returncode == 0)
     pods[0].remove()
     assert not first.ended()
@@ -357,8 +355,8 @@ def test_groups_of_programs_in_the_new_namespace_are_joined(
     request = socket.inet_aton("239.1.2.3") + socket.inet_aton("10.77.0.9")
     with pod.socket(socket.AF_INET, socket.SOCK_DGRAM) as member:
         member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
-        until(lambda: "239.1.2.3" in groups(), 10)
-    until(lambda: "239.1.2.3" not in groups(), 10)
+        until(lambda: "239.1.2.3" in groups())
+    until(lambda: "239.1.2.3" not in groups())
 
 
 def test_a_child_moves_by_itself(up: Lab, pods: tuple[Namespace, Namespace], until: Until) -> None:
@@ -370,7 +368,7 @@ def test_a_child_moves_by_itself(up: Lab, pods: tuple[Namespace, Namespace], unt
     _ip(first.namespace, f"link set ib0.8001 netns {pod.name}")
     _ip(pod, "address add 10.79.0.9/24 dev ib0.8001")
     _ip(pod, "link set ib0.8001 up")
-    until(lambda: _reaches(second.namespace, "10.79.0.9"), 10)
+    until(lambda: _reaches(second.namespace, "10.79.0.9"))
     until(lambda: _reaches(second.namespace, "10.77.0.1"))  # the parent stayed
     _ip(pod, "link del ib0.8001")
     until(lambda: "the parent removes this child" in first.log())

@@ -113,7 +113,7 @@ def test_a_route_by_source_needs_no_member_on_the_router(
         for group in (SOURCED, SOURCED6):
             arrives(source, others, group, until)
         assert {SOURCED, SOURCED6} <= joined()
-    until(lambda: not {SOURCED, SOURCED6} & joined(), timeout_s=20)
+    until(lambda: not {SOURCED, SOURCED6} & joined())
 
 
 def _pim() -> str:

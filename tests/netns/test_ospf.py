@@ -59,9 +59,9 @@ def test_three_routers_become_neighbours_and_routes_carry_packets(
     with ExitStack() as stack:
         says = [stack.enter_context(speak(host)) for host in three.hosts]
         # One of three is the designated router, and one its backup: everybody is full with both.
-        until(lambda: [each().count("Full/") for each in says] == [2, 2, 2], timeout_s=40)
+        until(lambda: [each().count("Full/") for each in says] == [2, 2, 2])
         for target in targets:
-            until(lambda target=target: _reaches(first, target), timeout_s=20)
+            until(lambda target=target: _reaches(first, target))
 
 
 def _reaches(host: Host, target: str) -> bool:

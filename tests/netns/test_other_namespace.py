@@ -78,7 +78,7 @@ def test_the_kernels_state_is_followed_in_the_other_namespace(
         _inside(pods[0], "ping", "-c1", "-W1", other)
         return f"{other} " not in _ipoibu(pods[0], "neigh")
 
-    until(leaves_by_the_gateway, 10)
+    until(leaves_by_the_gateway)
     until(lambda: _inside(pods[0], "ping", "-c1", "-W1", "10.99.0.1").returncode == 0)
     assert "10.99.0.1 " not in _ipoibu(pods[0], "neigh")
 
@@ -137,7 +137,7 @@ def test_the_interface_ends_in_words_when_its_namespace_loses_its_name(
     host.options += ["--netns", pod.name]
     host.start()
     pod.remove()
-    until(host.ended, 20)
+    until(host.ended)
     assert host.last_line() == f"ib0: the network namespace {pod.name} is gone"
     assert host.stop() == 1
 
@@ -152,7 +152,7 @@ def test_the_interface_ends_in_words_with_the_process_of_its_namespace(
     assert "10.77.0.1" in _inside(pods[0], "ip", "-br", "addr", "show", "ib0").stdout
     process.kill()
     process.wait()
-    until(host.ended, 20)
+    until(host.ended)
     assert host.last_line() == f"ib0: the network namespace {process.pid} is gone"
     host.stop()
 

@@ -152,7 +152,7 @@ def test_two_machines_of_the_tutorial_reach_each_other(
         ["bash", "-c", f"cd {clone}; exec {first.commands[0]}"], environment=environment
     )
     try:
-        until(lambda: "10.0.0.1 preferred" in cli(left, "show").stdout, 20)
+        until(lambda: "10.0.0.1 preferred" in cli(left, "show").stdout)
         script = "\n".join(second.commands)
         attempt(lambda head: [(second, run(clone, head + script, right.namespace))])
     finally:

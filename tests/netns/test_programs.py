@@ -36,7 +36,7 @@ def test_nginx_serves_curl_over_both_families(three: Lab, tmp_path: Path, until:
     with running(server, tmp_path, "nginx", "-c", str(config)):
         for address in (str(server.ipv4.ip), f"[{server.ipv6.ip}]"):
             get = ["curl", "-sfo", str(fetched), f"http://{address}/page"]
-            until(lambda get=get: client.run(get).returncode == 0, 10)
+            until(lambda get=get: client.run(get).returncode == 0)
             assert fetched.read_bytes() == (tmp_path / "page").read_bytes()
 
 
@@ -82,8 +82,8 @@ def test_avahi_finds_a_host_by_its_name(three: Lab, tmp_path: Path, until: Until
         def resolved(family: str) -> str:
             return enter(two, second, "avahi-resolve", family, "-n", f"{one.name}.local")
 
-        until(lambda: str(one.ipv4.ip) in resolved("-4"), 20)
-        until(lambda: ":" in resolved("-6"), 20)
+        until(lambda: str(one.ipv4.ip) in resolved("-4"))
+        until(lambda: ":" in resolved("-6"))
         for daemon in (first, second):  # where its D-Bus ends first, Avahi 0.8 may run in a circle
             daemon.terminate()
             daemon.wait(60)

@@ -70,9 +70,9 @@ def test_hosts_behind_a_proxy_are_reached_and_reach_others(
                 cli(router, "neigh", "show", "proxy").stdout
             )
             for target in (BEHIND, BEHIND6, FAR, FAR6):
-                until(lambda target=target: reaches(first, target), timeout_s=20)
+                until(lambda target=target: reaches(first, target))
             for target in (str(first.ipv4.ip), str(first.ipv6.ip)):
-                until(lambda target=target: reaches(pod, target), timeout_s=20)
+                until(lambda target=target: reaches(pod, target))
             assert counted(router, "proxy_answered") >= 2  # the others know us by announcements
             hwaddr = router.ask("show")["hwaddr"]
             entries = {it["ip"]: it["hwaddr"] for it in first.ask("neigh")}
@@ -100,8 +100,8 @@ def test_nothing_answers_for_the_link_itself_and_for_what_has_no_route(
             done = cli(first, "ping", "-I", "ib0", target, "-c", "1", "-j")
             return done.returncode == 0
 
-        until(lambda: asked(BEHIND), timeout_s=20)
-        until(lambda: asked(BEHIND6), timeout_s=20)
+        until(lambda: asked(BEHIND))
+        until(lambda: asked(BEHIND6))
         before = counted(router, "proxy_unrouted")
         assert not asked("10.77.0.99"), "its route leads back to the link"
         assert not asked("203.0.113.5"), "it has no route"
@@ -112,7 +112,7 @@ def test_nothing_answers_for_the_link_itself_and_for_what_has_no_route(
         until(lambda: asked("203.0.113.5"))
         assert not asked("203.0.113.200")
         sh(router, "sysctl -qw net.ipv4.conf.ib0.forwarding=0 net.ipv6.conf.ib0.forwarding=0")
-        until(lambda: not asked(BEHIND) and not asked(BEHIND6), timeout_s=20)
+        until(lambda: not asked(BEHIND) and not asked(BEHIND6))
         until(lambda: "net.ipv4.conf.ib0.forwarding" in router.log())
 
 
@@ -132,7 +132,7 @@ def test_by_routes_everything_behind_is_answered_for_except_by_the_default_route
         assert not asked("198.51.100.1")
         # Our kernel knows the pod as soon as one of both has sent to the other.
         until(lambda: reaches(pods[0], "fd77:2::1"))
-        until(lambda: asked(FAR6), timeout_s=20)
+        until(lambda: asked(FAR6))
         sh(router, "ip route add default via 192.0.2.9")
         assert not asked("198.51.100.1"), "by the default route"
         sh(router, "ip route add 198.51.100.0/24 via 192.0.2.9")
@@ -151,14 +151,14 @@ def test_an_address_that_moves_behind_another_host_takes_its_traffic_along(
             forward(sh, other)
             put_behind(sh, one, pods[0])
             for target in (BEHIND, BEHIND6):
-                until(lambda target=target: reaches(client, target), timeout_s=20)
+                until(lambda target=target: reaches(client, target))
             assert _hwaddrs(client) == {one.ask("show")["hwaddr"]}
             announced = counted(other, "proxy_announced")
             inside(pods[0], f"ip address del {BEHIND}/32 dev v1")
             inside(pods[0], f"ip address del {BEHIND6}/128 dev v1")
             sh(one, f"ip route del {BEHIND}/32 dev v0; ip -6 route del {BEHIND6}/128 dev v0")
             put_behind(sh, other, pods[1])
-            until(lambda: _hwaddrs(client) == {other.ask("show")["hwaddr"]}, timeout_s=10)
+            until(lambda: _hwaddrs(client) == {other.ask("show")["hwaddr"]})
             until(lambda: counted(other, "proxy_announced") >= announced + 2)
             until(lambda: reaches(client, BEHIND))
             until(lambda: reaches(client, BEHIND6))
@@ -174,11 +174,11 @@ def test_a_new_queue_pair_is_announced_for_what_is_behind_it(
         forward(sh, router)
         put_behind(sh, router, pods[0])
         for target in (BEHIND, BEHIND6):
-            until(lambda target=target: reaches(client, target), timeout_s=20)
+            until(lambda target=target: reaches(client, target))
         before = router.ask("show")["hwaddr"]
         assert _hwaddrs(client) == {before}
         router.ask("set", option="mode", value="connected")
-        until(lambda: _hwaddrs(client) == {router.ask("show")["hwaddr"]}, timeout_s=20)
+        until(lambda: _hwaddrs(client) == {router.ask("show")["hwaddr"]})
         assert router.ask("show")["hwaddr"] != before
 
 
@@ -196,9 +196,9 @@ def test_the_delay_of_the_kernel_lets_the_owner_answer_first(
         forward(sh, router, delay=6000)  # a random part of 60 s: almost never before the owner
         until(lambda: cli(owner, "neigh", "show", "proxy").returncode == 0)
         sh(router, f"ip route add {BEHIND}/32 dev v0")
-        until(lambda: counted(router, "proxy_announced") >= 3, timeout_s=20)
+        until(lambda: counted(router, "proxy_announced") >= 3)
         sh(owner, f"ip address add {BEHIND}/24 dev ib0")
-        until(lambda: counted(router, "proxy_conflict") > 0, timeout_s=10)
+        until(lambda: counted(router, "proxy_conflict") > 0)
         assert "is behind this host" in router.log()
         hwaddr = owner.ask("show")["hwaddr"]
 
@@ -271,9 +271,9 @@ def test_hosts_behind_a_proxy_are_found_on_a_link_without_multicast(
         put_behind(sh, router, pods[0])
         sh(first, "ip -6 route add fd77:2::/64 dev ib0")
         for target in (BEHIND, BEHIND6):
-            until(lambda target=target: reaches(first, target), timeout_s=20)
+            until(lambda target=target: reaches(first, target))
         until(lambda: reaches(pods[0], "fd77:2::1"))  # so that the router knows the pod
-        until(lambda: reaches(first, FAR6), timeout_s=20)
+        until(lambda: reaches(first, FAR6))
 
 
 KEEPALIVED = """
@@ -314,7 +314,7 @@ def test_vrrp_moves_what_is_behind_two_routers(
                 return reaches(client, BEHIND) and neighbour() == hwaddr
 
             with keepalived(other, config(50, one)):
-                until(lambda: reaches(client, BEHIND), timeout_s=20)
+                until(lambda: reaches(client, BEHIND))
                 assert neighbour() == other.ask("show")["hwaddr"]
                 with keepalived(one, config(100, other)):
                     until(lambda: is_behind(one))
@@ -361,11 +361,11 @@ def test_by_routes_the_proxy_follows_a_routing_daemon(
             for _ in range(2):
                 addresses("add")
                 for target in (ROUTED, ROUTED6):
-                    until(lambda target=target: asked(target), timeout_s=40)
-                    until(lambda target=target: reaches(client, target), timeout_s=10)
+                    until(lambda target=target: asked(target))
+                    until(lambda target=target: reaches(client, target))
                 addresses("del")
                 for target in (ROUTED, ROUTED6):
-                    until(lambda target=target: not asked(target), timeout_s=20)
+                    until(lambda target=target: not asked(target))
         until(lambda: " proto bgp " not in sh(router, "ip route show table all"))
 
 
@@ -420,9 +420,9 @@ def test_an_address_that_hosts_behind_us_share_by_vrrp_stays_reachable(
             return BEHIND_US.format(priority=priority, behind=BEHIND, behind6=BEHIND6)
 
         def is_reached(by: Namespace) -> None:
-            until(lambda: holds(by) and not holds(pods[1 - pods.index(by)]), timeout_s=10)
+            until(lambda: holds(by) and not holds(pods[1 - pods.index(by)]))
             for target in (BEHIND, BEHIND6):
-                until(lambda target=target: reaches(client, target), timeout_s=10)
+                until(lambda target=target: reaches(client, target))
             assert _hwaddrs(client) == {hwaddr}
 
         hwaddr = router.ask("show")["hwaddr"]
@@ -442,8 +442,8 @@ def test_a_probe_for_a_host_behind_us_finds_it_in_use(
         first, router = lab.hosts
         forward(sh, router)
         put_behind(sh, router, pods[0])
-        until(lambda: reaches(first, BEHIND6), timeout_s=20)
-        until(lambda: gives_up(sh, first, f"{BEHIND6}/64"), timeout_s=60)
+        until(lambda: reaches(first, BEHIND6))
+        until(lambda: gives_up(sh, first, f"{BEHIND6}/64"))
         until(lambda: f"address {BEHIND6} is also used" in first.log())
         until(lambda: reaches(first, BEHIND6))
 
@@ -485,5 +485,5 @@ def test_the_doctor_says_why_nobody_is_answered_for(
             sh(router, str(remedy).replace("DEVICE", "v0"))
         assert found() == {}
         sh(other, f"ip address add {BEHIND}/24 dev ib0")
-        until(lambda: any("on the link answers for it, too" in text for text in found()), 20)
-        until(lambda: any("(proxy_conflict " in text for text in found()), 20)
+        until(lambda: any("on the link answers for it, too" in text for text in found()))
+        until(lambda: any("(proxy_conflict " in text for text in found()))

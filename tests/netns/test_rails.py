@@ -78,18 +78,18 @@ def test_the_backup_takes_over_when_a_wire_is_pulled(
         host.options += ["--mode", mode]
     two.start()
     until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"})
-    until(lambda: _reaches(two), 20)
+    until(lambda: _reaches(two))
     before = first.ask("show")
     ping = _ping(two, 6)
     sh(second, "ip link set eth0 down")
-    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"}, 20)
-    after = until(lambda: (shown := first.ask("show"))["state"] == "up" and shown, 20)
+    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"})
+    after = until(lambda: (shown := first.ask("show"))["state"] == "up" and shown)
     assert (before["device"], after["device"]) == ("soft:eth0", "soft:eth1")
     assert before["hwaddr"] != after["hwaddr"]
     assert before["addresses"] == after["addresses"]
     assert _lost(ping) < 300  # of 300, or none came; bench/notes/rails.md has the usual loss
     sh(second, "ip link set eth0 up")
-    until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"}, 20)
+    until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"})
     until(lambda: _reaches(two))
     stats = first.ask("stats")
     assert stats["engine.rail_changes"] == 1
@@ -103,12 +103,12 @@ def test_a_stream_outlives_the_change(two: Lab, sh: Sh, until: Until, mode: str)
     for host in two.hosts:
         host.options += ["--mode", mode]
     two.start()
-    until(lambda: _reaches(two), 20)
+    until(lambda: _reaches(two))
     server = first.namespace.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
-    until(lambda: ":5201" in sh(first, "ss -tlnH"), 10)
+    until(lambda: ":5201" in sh(first, "ss -tlnH"))
     command = ["iperf3", "-c", str(first.ipv4.ip), "-b100M", "-n50M", "-J"]
     client = second.namespace.popen(command, stdout=subprocess.PIPE)
-    until(lambda: "ESTAB" in sh(first, "ss -tnH"), 10)
+    until(lambda: "ESTAB" in sh(first, "ss -tnH"))
     sh(second, "ip link set eth0 down")
     report = json.loads(client.communicate(timeout=120)[0])
     assert client.returncode == server.wait(timeout=60) == 0
@@ -125,7 +125,7 @@ def test_connections_survive_many_changes(two: Lab, sh: Sh, until: Until) -> Non
     for host in two.hosts:
         host.options += ["--mode", "connected"]
     two.start()
-    until(lambda: _reaches(two), 20)
+    until(lambda: _reaches(two))
 
     def is_carried() -> bool:
         return _reaches(two) and any(it["rx_messages"] for it in first.ask("conn"))
@@ -133,10 +133,10 @@ def test_connections_survive_many_changes(two: Lab, sh: Sh, until: Until) -> Non
     for _ in range(6):
         for pulled, other in (("eth0", "soft:eth1"), ("wire1", "soft:eth0")):
             sh(second, f"ip link set {pulled} down")
-            until(lambda other=other: _rails(first)[other] == "active", 20)
-            until(is_carried, 20)
+            until(lambda other=other: _rails(first)[other] == "active")
+            until(is_carried)
             sh(second, f"ip link set {pulled} up")
-            until(lambda: "down" not in _rails(first).values(), 20)
+            until(lambda: "down" not in _rails(first).values())
     stats = first.ask("stats")
     assert stats["engine.rail_changes"] == 12
     assert "engine.renewals" not in stats
@@ -148,34 +148,34 @@ def test_the_primary_carries_the_traffic_whenever_it_is_up(two: Lab, sh: Sh, unt
     two.start()
     until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"})
     sh(second, "ip link set wire1 down")
-    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "down"}, 20)
-    until(lambda: _reaches(two), 20)
+    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "down"})
+    until(lambda: _reaches(two))
     sh(second, "ip link set wire1 up")
-    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"}, 20)
-    until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"}, 20)
-    until(lambda: _reaches(two), 20)
+    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"})
+    until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"})
+    until(lambda: _reaches(two))
 
 
 def test_a_device_that_goes_and_comes_back(two: Lab, sh: Sh, until: Until, cli: Cli) -> None:
     first, second = two.hosts
     two.start()
     sh(first, "ip link delete eth1")
-    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "absent"}, 20)
+    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "absent"})
     sh(second, "ip link set eth0 down")
-    until(lambda: first.ask("show")["state"] == "down", 20)
+    until(lambda: first.ask("show")["state"] == "down")
     assert _rails(first) == {"soft:eth0": "down", "soft:eth1": "absent"}
     assert not _reaches(two)
     _second_wire(first, second, sh)
-    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"}, 20)
-    until(lambda: _reaches(two), 20)
+    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"})
+    until(lambda: _reaches(two))
     sh(first, "ip link delete eth1")  # no rail is up now, and this one's device is gone
-    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "absent"}, 20)
+    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "absent"})
     assert cli(first, "stats", "ib0", "-j").returncode == 0
     shown = cli(first, "show", "ib0")
     assert re.search(r"^    rail soft:eth1 port 1 absent for \d+s$", shown.stdout, re.MULTILINE)
     _second_wire(first, second, sh)
-    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"}, 20)
-    until(lambda: _reaches(two), 20)
+    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"})
+    until(lambda: _reaches(two))
 
 
 def test_a_device_may_appear_late(two: Lab, sh: Sh, until: Until) -> None:
@@ -184,7 +184,7 @@ def test_a_device_may_appear_late(two: Lab, sh: Sh, until: Until) -> None:
     two.start()
     assert _rails(first) == {"soft:eth0": "active", "soft:eth1": "absent"}
     _second_wire(first, second, sh)
-    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"}, 20)
+    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"})
 
 
 def test_silence_of_the_monitored_neighbours_is_a_failure(two: Lab, sh: Sh, until: Until) -> None:
@@ -192,17 +192,17 @@ def test_silence_of_the_monitored_neighbours_is_a_failure(two: Lab, sh: Sh, unti
     first, second = two.hosts
     first.options += ["--rail-monitor", str(second.ipv4.ip), "--rail-monitor", "10.77.0.99"]
     two.start()
-    until(lambda: _reaches(two), 20)
+    until(lambda: _reaches(two))
     sh(second, "ip link set eth0 nomaster")
-    until(lambda: _rails(first)["soft:eth1"] == "active", 20)
-    until(lambda: _reaches(two), 20)
+    until(lambda: _rails(first)["soft:eth1"] == "active")
+    until(lambda: _reaches(two))
     assert "rail soft:eth0/1: no monitored neighbour answers" in first.log()
     sh(
         second, "ip link set wire1 nomaster"
     )  # now nobody is reachable: the rails do not alternate for ever
-    until(lambda: _rails(first)["soft:eth0"] == "active", 20)
+    until(lambda: _rails(first)["soft:eth0"] == "active")
     sh(second, "ip link set eth0 master bridge0")
-    until(lambda: _reaches(two), 20)
+    until(lambda: _reaches(two))
 
 
 @pytest.mark.parametrize(
@@ -258,22 +258,22 @@ def test_children_follow_a_pulled_wire(two: Lab, sh: Sh, until: Until, cli: Cli)
     two.start()
     _add_children(two, cli)
     until(lambda: _child_rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"})
-    until(lambda: _child_reaches(two), 20)
+    until(lambda: _child_reaches(two))
     before = _child(first)
     sh(second, "ip link set eth0 down")
-    until(lambda: _child_rails(first) == {"soft:eth0": "down", "soft:eth1": "active"}, 20)
-    until(lambda: _child_reaches(two) and _reaches(two), 20)
+    until(lambda: _child_rails(first) == {"soft:eth0": "down", "soft:eth1": "active"})
+    until(lambda: _child_reaches(two) and _reaches(two))
     after = _child(first)
     assert before["addresses"] == after["addresses"]
     assert before["hwaddr"] != after["hwaddr"]
     assert "rail soft:eth1 port 1 active" in cli(first, "show", "ib0.8001").stdout
     sh(second, "ip link set eth0 up")
-    until(lambda: _child_rails(first)["soft:eth0"] == "active", 20)
-    until(lambda: _child_reaches(two) and _reaches(two), 20)
+    until(lambda: _child_rails(first)["soft:eth0"] == "active")
+    until(lambda: _child_reaches(two) and _reaches(two))
     sh(first, "ip link delete eth1")
-    until(lambda: _child_rails(first)["soft:eth1"] == "absent", 20)
+    until(lambda: _child_rails(first)["soft:eth1"] == "absent")
     _second_wire(first, second, sh)
-    until(lambda: _child_rails(first)["soft:eth1"] == "backup", 20)
+    until(lambda: _child_rails(first)["soft:eth1"] == "backup")
     assert cli(first, "child", "del", "ib0", "0x8001").returncode == 0
     until(lambda: _reaches(two))
 
@@ -285,10 +285,10 @@ def test_children_follow_the_parent_from_silent_neighbours(
     first.options += ["--rail-monitor", str(second.ipv4.ip)]
     two.start()
     _add_children(two, cli)
-    until(lambda: _child_reaches(two), 20)
+    until(lambda: _child_reaches(two))
     sh(second, "ip link set eth0 nomaster")
-    until(lambda: _child_rails(first)["soft:eth1"] == "active", 20)
-    until(lambda: _child_reaches(two), 20)
+    until(lambda: _child_rails(first)["soft:eth1"] == "active")
+    until(lambda: _child_reaches(two))
 
 
 def test_no_device_at_all_is_an_error_about_the_first(two: Lab, sh: Sh) -> None:
@@ -323,8 +323,8 @@ def test_a_link_of_peers_follows_the_change(two: Lab, sh: Sh, until: Until) -> N
     second.options += ["--peer", "fe80::1234"]  # nobody: it waits for the first host to connect
     first.peer = until(lambda: link_local(second, "bridge0"))
     two.start()
-    until(lambda: _reaches(two), 20)
+    until(lambda: _reaches(two))
     sh(second, "ip link set eth0 down")
-    until(lambda: _rails(first)["soft:eth1"] == "active", 20)
-    until(lambda: _reaches(two), 20)
+    until(lambda: _rails(first)["soft:eth1"] == "active")
+    until(lambda: _reaches(two))
     until(lambda: first.ask("show")["hwaddr"] in [it["peer"] for it in second.ask("peers")])

@@ -110,7 +110,7 @@ class Streams:
 
     def __init__(self, source: Host, target: Host, sh: Sh, until: Until, seconds: int) -> None:
         self._server = target.namespace.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
-        until(lambda: ":5201" in sh(target, "ss -tlnH"), 10)
+        until(lambda: ":5201" in sh(target, "ss -tlnH"))
         command = ["iperf3", "-c", str(target.ipv4.ip), f"-t{seconds}", "-P16", "-J"]
         self._client = source.namespace.popen(command, stdout=subprocess.PIPE)
 
@@ -131,8 +131,8 @@ def test_flows_go_by_both_wires_and_keep_their_order(pair: Lab, until: Until, cl
     first, second = pair.hosts
     pair.start()
     until(lambda: _states(first) == ["active", "sharing"])
-    until(lambda: _peers(first) == _peers(second) == [1, 1], 20)
-    until(lambda: _reaches(first, second), 20)
+    until(lambda: _peers(first) == _peers(second) == [1, 1])
+    until(lambda: _reaches(first, second))
 
     def numbered() -> tuple[list[int], dict[str, Any]]:
         before = _sent(first)
@@ -165,21 +165,21 @@ def test_flows_go_by_both_wires_and_keep_their_order(pair: Lab, until: Until, cl
 def test_the_flows_of_a_pulled_wire_move_to_the_other(pair: Lab, sh: Sh, until: Until) -> None:
     first, second = pair.hosts
     pair.start()
-    until(lambda: _peers(first) == _peers(second) == [1, 1], 20)
-    until(lambda: _reaches(first, second), 20)
+    until(lambda: _peers(first) == _peers(second) == [1, 1])
+    until(lambda: _reaches(first, second))
     gid = second.ask("show")["gid"]
     streams = Streams(first, second, sh, until, 20)
-    until(lambda: min(_sent(first)) > 1000, 20)
+    until(lambda: min(_sent(first)) > 1000)
     sh(second, "ip link set eth0 down")  # the wire of the active rail
-    until(lambda: _states(first) == ["down", "active"], 20)
+    until(lambda: _states(first) == ["down", "active"])
     report = streams.report()
     late = report["intervals"][-10:]
     assert all(any(it["streams"][n]["bytes"] for it in late) for n in range(16))
     assert first.ask("stats")["engine.rail_changes"] == 1
     assert first.ask("stats").get("engine.renewals", 0) == 0  # no queue pair was made
-    until(lambda: _reaches(first, second), 20)
+    until(lambda: _reaches(first, second))
     sh(second, f"ip link set eth0 up && ip address add {gid}/64 dev eth0 nodad")
-    until(lambda: _peers(first) == _peers(second) == [1, 1], 20)
+    until(lambda: _peers(first) == _peers(second) == [1, 1])
     before = _sent(first)
     Streams(first, second, sh, until, 5).report()
     assert all(after > earlier + 100 for after, earlier in zip(_sent(first), before, strict=True))
@@ -193,9 +193,9 @@ def test_a_host_with_one_rail_is_reached_by_the_active_rail(sh: Sh, until: Until
         _second_wire(first, second, sh)
         first.options, second.options = list(SPREAD), list(SPREAD)
         lab.start()
-        until(lambda: _peers(first) == _peers(second) == [1, 1], 20)
+        until(lambda: _peers(first) == _peers(second) == [1, 1])
         for one, other in ((first, third), (third, first), (second, third), (first, second)):
-            until(lambda one=one, other=other: _reaches(one, other), 20)
+            until(lambda one=one, other=other: _reaches(one, other))
         before = _sent(first)
         Streams(first, third, sh, until, 1).report()
         after = _sent(first)
@@ -220,27 +220,27 @@ def test_a_silent_wire_carries_no_flows(sh: Sh, until: Until) -> None:
         for host in lab.hosts:
             sh(host, "ip link set eth1 up")
         lab.start()
-        until(lambda: _peers(first) == _peers(second) == [1, 1], 20)
-        until(lambda: _reaches(first, second), 20)
+        until(lambda: _peers(first) == _peers(second) == [1, 1])
+        until(lambda: _reaches(first, second))
         sh(second, "ip link set port1 nomaster")
-        until(lambda: _peers(first) == _peers(second) == [1, 0], 20)
+        until(lambda: _peers(first) == _peers(second) == [1, 0])
         assert _states(first) == ["active", "sharing"]
         Streams(first, second, sh, until, 5).report()
         sh(second, "ip link set port1 master bridge0")
-        until(lambda: _peers(first) == _peers(second) == [1, 1], 20)
+        until(lambda: _peers(first) == _peers(second) == [1, 1])
 
 
 def test_a_device_that_goes_and_comes_back_shares_again(pair: Lab, sh: Sh, until: Until) -> None:
     first, second = pair.hosts
     pair.start()
-    until(lambda: _peers(first) == [1, 1], 20)
+    until(lambda: _peers(first) == [1, 1])
     sh(first, "ip link delete eth1")
-    until(lambda: _states(first) == _states(second) == ["active", "absent"], 20)
-    until(lambda: _reaches(second, first), 20)
+    until(lambda: _states(first) == _states(second) == ["active", "absent"])
+    until(lambda: _reaches(second, first))
     _second_wire(first, second, sh)
-    until(lambda: _states(first) == _states(second) == ["active", "sharing"], 20)
-    until(lambda: _peers(first) == _peers(second) == [1, 1], 20)
-    until(lambda: _reaches(first, second), 20)
+    until(lambda: _states(first) == _states(second) == ["active", "sharing"])
+    until(lambda: _peers(first) == _peers(second) == [1, 1])
+    until(lambda: _reaches(first, second))
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,9 @@ def _reaches_whole(host: Host, other: Host) -> bool:
 def _start(lab: Lab, until: Until) -> None:
     """Start all hosts, and wait until the first reaches the others."""
     lab.start()
-    until(lambda: _met(lab.hosts), 30)
+    until(lambda: _met(lab.hosts))
     for host in lab.hosts[1:]:
-        until(lambda host=host: _reaches(lab.hosts[0], host.ipv4.ip), 20)
+        until(lambda host=host: _reaches(lab.hosts[0], host.ipv4.ip))
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_pings_of_all_sizes_and_multicast_cross_the_router(
         for other in three.hosts:
             if other is not host:
                 for ip in (other.ipv4.ip, other.ipv6.ip):
-                    until(lambda host=host, ip=ip: _reaches(host, ip), 10)
+                    until(lambda host=host, ip=ip: _reaches(host, ip))
     for size in (0, 1, 2, 3, 511, 1400, 2016):
         assert _reaches(first, second.ipv4.ip, "-s", str(size), "-M", "do", "-W", "10")
     for size in (0, 1, 2, 3, 511, 1400, 1996):
@@ -141,7 +141,7 @@ def _multicast(sh: Sh, until: Until, sender: Host, receiver: Host) -> None:
             sh(sender, f"echo hello | socat -u STDIN UDP4-SENDTO:{group}:7777")
             return int(sender.ask("stats")["fabric.unicast_tx_copies"]) - before
 
-        until(lambda: copies() == 1, 20)
+        until(lambda: copies() == 1)
     finally:
         listener.kill()
         listener.wait()
@@ -174,7 +174,7 @@ def test_tcp_and_udp_streams_cross_the_router(three: Lab, mode: str, until: Unti
     # A socket's buffer bridges the time that a busy machine takes the receiver's CPU away.
     assert _iperf(first, second, "-u", "-b", "500K", "-t", "1")["sum"]["lost_percent"] < 50
     if mode == "connected":
-        until(lambda: _reaches_whole(first, second), 60)
+        until(lambda: _reaches_whole(first, second))
         assert "live" in {row["state"] for row in first.ask("conn")}
     for host in three.hosts:
         assert host.ask("stats")["fabric.drop_icrc"] == 0
@@ -190,13 +190,13 @@ def test_where_the_router_has_1500_bytes_what_is_longer_goes_in_fragments(
         host.options = ["--mode", mode]
         _route(three, f"ip route add {host.wire_ip} dev p{host.number} mtu 1500")
     _start(three, until)
-    until(lambda: _reaches(first, second.ipv4.ip, "-s", "2016", "-M", "do"), 20)
+    until(lambda: _reaches(first, second.ipv4.ip, "-s", "2016", "-M", "do"))
     if mode == "connected":
-        until(lambda: _reaches_whole(first, second), 60)
+        until(lambda: _reaches_whole(first, second))
     assert first.ask("stats")["fabric.tx_fragments"] == 1
     assert _iperf(first, second)["sum_received"]["bytes"] > 1e6
     assert second.ask("stats")["fabric.drop_icrc"] == 0
-    until(lambda: "fragments" in first.log(), 10)
+    until(lambda: "fragments" in first.log())
 
 
 @pytest.mark.parametrize("three", ["ipv4", "ipv6"], indirect=True)
@@ -207,7 +207,7 @@ def test_wires_of_1500_and_of_9000_bytes_share_a_link_with_one_mtu(
     sh(second, "ip link set eth0 mtu 1500")
     _route(three, "ip link set p2 mtu 1500")
     three.start()
-    until(lambda: second.ask("stats")["fabric.mesh_other_mtu"] > 0, 20)  # it has 1444 or 1424
+    until(lambda: second.ask("stats")["fabric.mesh_other_mtu"] > 0)  # it has 1444 or 1424
     mtu = second.ask("show")["mtu"]
     for host in three.hosts:
         host.stop()
@@ -236,7 +236,7 @@ def test_a_host_that_was_killed_and_one_that_moved_come_back(
     _start(three, until)
     first, second, third = three.hosts
     second.kill()
-    until(lambda: _hwaddr(third) in _peers(first) and len(_peers(first)) == 1, 40)
+    until(lambda: _hwaddr(third) in _peers(first) and len(_peers(first)) == 1)
     assert second.wire_ip is not None
     moved = second.wire_ip + 5
     length = 24 if moved.version == 4 else 64
@@ -245,8 +245,8 @@ def test_a_host_that_was_killed_and_one_that_moved_come_back(
     gateway = next(it.ip for it in router_addresses(2, ROUTED4 if length == 24 else ROUTED6))
     sh(second, f"ip -{moved.version} route replace default via {gateway}")
     second.start()
-    until(lambda: _met(three.hosts), 40)
-    until(lambda: _reaches(third, second.ipv4.ip), 20)
+    until(lambda: _met(three.hosts))
+    until(lambda: _reaches(third, second.ipv4.ip))
     assert HwAddr.parse(f"00:{_hwaddr(second)}").gid.ip == moved
 
 
@@ -265,15 +265,15 @@ def test_a_host_whose_own_address_changes_ends_with_one_line_and_is_met_at_the_n
     )
     gateway = next(it.ip for it in router_addresses(2, ROUTED4))
     sh(second, f"ip route replace default via {gateway}")
-    assert until(second.ended, 20) == (
+    assert until(second.ended) == (
         f"ib0: soft:eth0,ipv4: eth0 has the address {moved} now and no longer {second.wire_ip}, which our"
         " hardware address contains: start the interface anew, and the other hosts meet it there"
     )
     assert "Traceback" not in second.log()
     assert second.stop() == 1
     second.start()
-    until(lambda: _met(three.hosts), 40)
-    until(lambda: _reaches(first, second.ipv4.ip), 20)
+    until(lambda: _met(three.hosts))
+    until(lambda: _reaches(first, second.ipv4.ip))
 
 
 @on_ipv4
@@ -281,13 +281,13 @@ def test_an_interface_of_a_named_address_waits_for_it(three: Lab, sh: Sh, until:
     host = three.hosts[1]
     host.device = f"soft:eth0,{host.wire_ip}"
     host.start()
-    until(lambda: host.ask("show")["state"] == "up", 20)
+    until(lambda: host.ask("show")["state"] == "up")
     sh(host, "ip address add 192.0.2.77/24 dev eth0")
     sh(host, f"ip address delete {host.wire_ip}/24 dev eth0")
-    until(lambda: host.ask("show")["state"] != "up", 20)
+    until(lambda: host.ask("show")["state"] != "up")
     sh(host, "sleep 5")  # longer than SOFT_MOVED_S
     sh(host, f"ip address add {host.wire_ip}/24 dev eth0")
-    until(lambda: host.ask("show")["state"] == "up", 20)
+    until(lambda: host.ask("show")["state"] == "up")
 
 
 @on_ipv4
@@ -304,8 +304,8 @@ def test_a_name_that_leads_elsewhere_is_looked_up_again(
     three.start()
     assert not any(_peers(host) for host in three.hosts)
     hosts.write_text(f"127.0.0.1 localhost\n{three.hosts[0].wire_ip} mesh.example\n")
-    until(lambda: _met(three.hosts), 60)
-    until(lambda: _reaches(three.hosts[1], three.hosts[2].ipv4.ip), 20)
+    until(lambda: _met(three.hosts))
+    until(lambda: _reaches(three.hosts[1], three.hosts[2].ipv4.ip))
 
 
 @on_ipv4
@@ -319,9 +319,9 @@ def test_strangers_neither_become_peers_nor_inject_packets(
     for host in (first, second):
         host.options = ["--peer-key-file", str(key)]
     three.start()
-    until(lambda: _peers(first) == {_hwaddr(second)}, 30)
-    until(lambda: _reaches(first, second.ipv4.ip), 20)
-    until(lambda: first.ask("stats")["fabric.mesh_key_missing"] > 0, 20)
+    until(lambda: _peers(first) == {_hwaddr(second)})
+    until(lambda: _reaches(first, second.ipv4.ip))
+    until(lambda: first.ask("stats")["fabric.mesh_key_missing"] > 0)
     assert not _peers(stranger)
     assert not _reaches(stranger, first.ipv4.ip)
 
@@ -366,7 +366,7 @@ def test_a_host_with_a_routed_gid_answers_by_its_hardware_address(sh: Sh, until:
         lab.start()
         first, second = lab.hosts
         assert str(HwAddr.parse(f"00:{_hwaddr(second)}").gid) == f"2001:db8::{second.number}"
-        asked = until(lambda: _asked(first, f"00:{_hwaddr(second)}"), 20)
+        asked = until(lambda: _asked(first, f"00:{_hwaddr(second)}"))
         assert asked["method"] == "nd"
 
 
@@ -389,7 +389,7 @@ def test_gids_of_two_ip_versions_are_refused_with_the_remedy(until: Until) -> No
             host.peer = str(BOTH.addresses(1)[1].ip)
         lab.hosts[1].device = "soft:eth0,ipv4"
         lab.start()
-        until(lambda: lab.hosts[0].ask("stats")["fabric.mesh_other_ip_version"] > 0, 20)
+        until(lambda: lab.hosts[0].ask("stats")["fabric.mesh_other_ip_version"] > 0)
         assert re.search(r"different IP versions: .*soft:NETDEV,ipv4", lab.hosts[0].log())
 
 
@@ -401,7 +401,7 @@ def test_link_local_gids_across_a_router_are_logged_with_the_remedy(sh: Sh, unti
             host.peer = str(peer.wire_ip)
         lab.start()
         for host in lab.hosts:
-            until(lambda host=host: host.ask("stats")["fabric.mesh_router"] > 0, 20)
+            until(lambda host=host: host.ask("stats")["fabric.mesh_router"] > 0)
             assert re.search(
                 r"is behind the router .*link-local GIDs.*soft:NETDEV,ipv4", host.log()
             )

@@ -86,14 +86,14 @@ def test_the_kernel_s_opaque_identifiers_are_probed_for_announced_and_reached(
     assert entry["stable-privacy"]
     address = entry["local"]
     assert "ff:fe" not in address
-    until(lambda: _states(host).get(address) == "preferred", timeout_s=10)
+    until(lambda: _states(host).get(address) == "preferred")
     until(lambda: _reaches(host, ROUTER, address))
     until(lambda: _reaches(router, address, ROUTER))
     # The same address again, after the interface was down: the mode and the secret stay.
     sh(host, "ip link set ib0 down; ip link set ib0 up")
-    until(lambda: "fe80::200:ff:fe00:1" in _states(host), timeout_s=10)
+    until(lambda: "fe80::200:ff:fe00:1" in _states(host))
     until(lambda: [it["local"] for it in _made(host)] == [address] or _advertise_prefix(router))
-    until(lambda: _reaches(router, address, ROUTER), timeout_s=10)
+    until(lambda: _reaches(router, address, ROUTER))
     assert sh(host, "sysctl -n net.ipv6.conf.ib0.addr_gen_mode").strip() == str(mode)
 
 
@@ -109,7 +109,7 @@ def test_without_a_choice_the_identifier_is_that_of_the_port(
             )
         )
         sh(host, "ip link set ib0 down; ip link set ib0 up")
-        until(lambda: "fe80::200:ff:fe00:1" in _states(host), timeout_s=10)
+        until(lambda: "fe80::200:ff:fe00:1" in _states(host))
 
 
 def test_temporary_addresses_are_used_and_answered_for(
@@ -120,7 +120,7 @@ def test_temporary_addresses_are_used_and_answered_for(
     _set(sh, host, use_tempaddr=2)
     until(lambda: len(_made(host)) == 2 or _advertise_prefix(router))
     (temporary,) = [it["local"] for it in _made(host) if it.get("temporary")]
-    until(lambda: _states(host).get(temporary) == "preferred", timeout_s=10)
+    until(lambda: _states(host).get(temporary) == "preferred")
     assert f"src {temporary}" in sh(host, f"ip -6 route get {ROUTER}")
     until(lambda: _reaches(host, ROUTER, temporary))
     until(lambda: _reaches(router, temporary, ROUTER))
@@ -138,7 +138,7 @@ def test_an_address_that_another_host_has_goes(
     address = entry["local"]
     sh(host, f"ip -6 address del {address}/64 dev ib0")
     sh(router, f"ip -6 address add {address}/64 dev ib0 nodad")
-    until(lambda: _states(router).get(address) == "preferred", timeout_s=10)
+    until(lambda: _states(router).get(address) == "preferred")
 
     def is_refused() -> bool:
         """An owner that is too busy to answer within a second is not found: let the kernel try again."""
@@ -151,7 +151,7 @@ def test_an_address_that_another_host_has_goes(
         sh(host, f"ip -6 address del {address}/64 dev ib0")
         return False
 
-    until(is_refused, timeout_s=60)
+    until(is_refused)
     until(lambda: f"address {address} is also used" in host.log())
     until(lambda: _reaches(host, address, "fd77::1"))
 

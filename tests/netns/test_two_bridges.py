@@ -72,14 +72,14 @@ def bridges(request: pytest.FixtureRequest) -> Iterator[Bridges]:
 def test_guests_of_two_bridges_reach_each_other(bridges: Bridges, until: Until) -> None:
     for place, guest in enumerate(bridges.guests):
         for address in GUESTS[1 - place]:
-            until(lambda at=guest, to=address: reaches(at, to), 20)
+            until(lambda at=guest, to=address: reaches(at, to))
 
 
 def test_a_guest_sees_a_mac_that_stands_for_the_other_guest_and_never_that_one(
     bridges: Bridges, until: Until
 ) -> None:
     for place, guest in enumerate(bridges.guests):
-        until(lambda at=guest, to=GUESTS[1 - place][0]: reaches(at, to), 20)
+        until(lambda at=guest, to=GUESTS[1 - place][0]: reaches(at, to))
         assert bridges.neighbour(place) == bridges.far_mac(place)
         assert bridges.neighbour(place) not in MACS
 
@@ -87,9 +87,9 @@ def test_a_guest_sees_a_mac_that_stands_for_the_other_guest_and_never_that_one(
 def test_a_stream_between_two_bridges_stays_in_super_frames(bridges: Bridges, until: Until) -> None:
     sender, receiver = bridges.guests
     for address, family in zip(GUESTS[1], ("-4", "-6"), strict=True):
-        until(lambda to=address: reaches(sender, to), 20)
+        until(lambda to=address: reaches(sender, to))
         server = receiver.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
-        until(lambda: ":5201 " in receiver.run(["ss", "-ltn"]).stdout, 10)
+        until(lambda: ":5201 " in receiver.run(["ss", "-ltn"]).stdout)
         frames = bridges.counter(0, "tx_super_frames")
         connected = bridges.counter(0, "tx_connected_packets")
         events = bridges.counter(0, "events") + bridges.counter(1, "events")
@@ -105,7 +105,7 @@ def test_a_stream_between_two_bridges_stays_in_super_frames(bridges: Bridges, un
 def test_a_duplicate_address_on_the_other_bridge_is_found(bridges: Bridges, until: Until) -> None:
     """Both ends translate duplicate detection; the guest's kernel refuses the address."""
     first, second = bridges.guests
-    until(lambda: reaches(first, GUESTS[1][1]), 20)
+    until(lambda: reaches(first, GUESTS[1][1]))
     # The guest's kernel would listen for a second, in which a busy machine may not answer.
     probes = "sysctl -qw net.ipv6.conf.eth0.dad_transmits="
     inside(second, f"{probes}20", f"ip address add {GUESTS[0][1]}/64 dev eth0")

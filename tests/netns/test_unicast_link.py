@@ -101,19 +101,19 @@ def test_without_peers_such_a_wire_carries_nothing(sh: Sh) -> None:
 
 def test_every_host_reaches_every_other_in_both_families(three: Lab, until: Until) -> None:
     three.start()
-    until(lambda: _met(three.hosts), 20)
+    until(lambda: _met(three.hosts))
     for host in three.hosts:
         for other in three.hosts:
             if other is not host:
                 for ip in (other.ipv4.ip, other.ipv6.ip):
-                    until(lambda host=host, ip=ip: _reaches(host, str(ip)), 10)
+                    until(lambda host=host, ip=ip: _reaches(host, str(ip)))
                     assert _reaches(host, str(ip), "-s", "1900", "-M", "do", "-W", "10")
     assert all(host.ask("stats")["fabric.unicast_rx_stranger"] == 0 for host in three.hosts)
 
 
 def test_multicast_reaches_the_members_of_a_group_only(three: Lab, sh: Sh, until: Until) -> None:
     three.start()
-    until(lambda: _met(three.hosts), 20)
+    until(lambda: _met(three.hosts))
     first, second, third = three.hosts
     group = "239.7.7.7"
     listen = f"exec socat -u UDP4-RECV:7777,ip-add-membership={group}:ib0 STDOUT"
@@ -128,7 +128,7 @@ def test_multicast_reaches_the_members_of_a_group_only(three: Lab, sh: Sh, until
             return int(first.ask("stats")["fabric.unicast_tx_copies"]) - before
 
         # Other messages to groups may fall into the time between; one member is one copy.
-        until(lambda: copies() == 1, 20)
+        until(lambda: copies() == 1)
         until(lambda: second.ask("stats")["rx_packets"] > 0)
     finally:
         listener.kill()
@@ -143,12 +143,12 @@ def test_connected_mode_meets_by_peers_too(three: Lab, until: Until) -> None:
     first, second, _ = three.hosts
     target = str(second.ipv4.ip)
     # The kernel remembers the datagram MTU of a packet that was too big, so a small one goes first.
-    until(lambda: _reaches(first, target) and first.ask("conn"), 30)
+    until(lambda: _reaches(first, target) and first.ask("conn"))
     until(
         lambda: _reaches(first, target) and all(row["state"] == "live" for row in first.ask("conn"))
     )
-    until(lambda: _reaches_whole(first, target), 60)
-    until(lambda: _met(three.hosts), 20)
+    until(lambda: _reaches_whole(first, target))
+    until(lambda: _met(three.hosts))
     until(lambda: all(row["groups"] for row in first.ask("peers")))
     gone = _hwaddr(second)
     second.kill()
@@ -158,22 +158,22 @@ def test_connected_mode_meets_by_peers_too(three: Lab, until: Until) -> None:
 
 def test_a_host_that_was_killed_comes_back(three: Lab, until: Until) -> None:
     three.start()
-    until(lambda: _met(three.hosts), 20)
+    until(lambda: _met(three.hosts))
     first, second, third = three.hosts
     second.kill()
-    until(lambda: len(_peers(first)) == len(_peers(third)) == 1, 30)
+    until(lambda: len(_peers(first)) == len(_peers(third)) == 1)
     second.start()
-    until(lambda: _met(three.hosts), 30)
-    until(lambda: _reaches(third, str(second.ipv4.ip)), 20)
+    until(lambda: _met(three.hosts))
+    until(lambda: _reaches(third, str(second.ipv4.ip)))
 
 
 def test_neighbours_and_peers_show_where_they_are_below(
     three: Lab, cli: Cli, sh: Sh, until: Until
 ) -> None:
     three.start()
-    until(lambda: _met(three.hosts), 20)
+    until(lambda: _met(three.hosts))
     first, second, _ = three.hosts
-    until(lambda: _reaches(first, str(second.ipv4.ip)), 10)
+    until(lambda: _reaches(first, str(second.ipv4.ip)))
     link_local = sh(second, "ip -6 -o address show dev eth0 scope link").split()[3].split("/")[0]
     (neighbour,) = (it for it in first.ask("neigh") if it["ip"] == str(second.ipv4.ip))
     assert neighbour["underlay"] == link_local
@@ -191,15 +191,15 @@ def test_children_meet_at_their_parents_port_and_capture_shows_their_packets(
     for host in (first, second):
         address = f"10.78.0.{host.number}/24"
         assert cli(host, "child", "add", "ib0", "0x8001", "--address", address).returncode == 0
-    until(lambda: _met(three.hosts), 20)
-    until(lambda: _reaches(first, "10.78.0.2"), 20)
+    until(lambda: _met(three.hosts))
+    until(lambda: _reaches(first, "10.78.0.2"))
     (row,) = json.loads(cli(first, "peers", "-j", "ib0.8001").stdout)
     assert (row["state"], row["locator"]) == ("live", f"{_underlay(second)}:4792")
     file = tmp_path / "child.pcap"
     capture = ["capture", "ib0.8001", "-w", str(file), "-c", "2"]
     sniffer = first.namespace.popen([sys.executable, "-m", "ipoibu.cli", *capture])
     try:
-        until(lambda: _reaches(first, "10.78.0.2") and sniffer.poll() is not None, 20)
+        until(lambda: _reaches(first, "10.78.0.2") and sniffer.poll() is not None)
     finally:
         sniffer.kill()
         sniffer.wait()
@@ -216,9 +216,9 @@ def test_only_hosts_that_know_the_key_are_peers(
         host.options += ["--peer-key-file", str(file)]
     three.start()
     first, second, third = three.hosts
-    until(lambda: _peers(first) == _hwaddrs([second], first), 20)
-    until(lambda: _reaches(second, str(first.ipv4.ip)), 10)
-    until(lambda: first.ask("stats").get("fabric.mesh_key_wrong", 0) > 0, 20)
+    until(lambda: _peers(first) == _hwaddrs([second], first))
+    until(lambda: _reaches(second, str(first.ipv4.ip)))
+    until(lambda: first.ask("stats").get("fabric.mesh_key_wrong", 0) > 0)
     assert _peers(third) == set()
     assert not _reaches(third, str(first.ipv4.ip))
 
@@ -297,7 +297,7 @@ def test_a_reload_takes_over_peers_routes_and_a_smaller_mtu(
         done = cli(first, "reload", "ib0", "-j")
         assert done.returncode == 0, done.stdout + done.stderr
         assert set(json.loads(done.stdout)["changed"]) == {"peer", "route", "mtu"}
-        until(lambda: _met(lab.hosts), 10)
+        until(lambda: _met(lab.hosts))
         until(lambda: _reaches(first, str(gateway)))
         assert f"via {gateway}" in sh(first, "ip route show 10.9.0.0/16 dev ib0")
         assert "mtu 1300 " in sh(first, "ip link show ib0")
@@ -312,7 +312,7 @@ def _change_mode(cli: Cli, host: Host, mode: str, until: Until) -> None:
     before = _hwaddr(host)
     done = cli(host, "set", "ib0", "mode", mode)
     assert done.returncode == 0, done.stdout + done.stderr
-    until(lambda: _hwaddr(host) != before and host.ask("show")["state"] == "up", 10)
+    until(lambda: _hwaddr(host) != before and host.ask("show")["state"] == "up")
     assert host.ask("show")["mode"] == mode
 
 
@@ -320,20 +320,20 @@ def test_the_mode_of_a_link_of_peers_changes_while_it_runs(
     cli: Cli, three: Lab, until: Until
 ) -> None:
     three.start()
-    until(lambda: _met(three.hosts), 20)
+    until(lambda: _met(three.hosts))
     first, second, third = three.hosts
     target = str(second.ipv4.ip)
     for host in (first, second):
         _change_mode(cli, host, "connected", until)
-    until(lambda: _met(three.hosts), 20)
-    until(lambda: _reaches(first, target), 10)
+    until(lambda: _met(three.hosts))
+    until(lambda: _reaches(first, target))
     # A long packet by datagram would lower the kernel's path MTU for ten minutes (C13).
     until(lambda: _reaches(first, target) and "live" in {it["state"] for it in first.ask("conn")})
-    until(lambda: _reaches_whole(first, target), 60)
-    until(lambda: _reaches(third, target), 10)  # by datagram
+    until(lambda: _reaches_whole(first, target))
+    until(lambda: _reaches(third, target))  # by datagram
     _change_mode(cli, first, "datagram", until)
-    until(lambda: _met(three.hosts), 20)
+    until(lambda: _met(three.hosts))
     for other in (second, third):
-        until(lambda other=other: _reaches(first, str(other.ipv4.ip)), 10)
-        until(lambda other=other: _reaches(first, str(other.ipv6.ip)), 10)
+        until(lambda other=other: _reaches(first, str(other.ipv4.ip)))
+        until(lambda other=other: _reaches(first, str(other.ipv6.ip)))
     assert not _reaches(first, target, "-s", "60000", "-M", "do")

@@ -78,7 +78,7 @@ def test_a_link_over_wireguard_works_and_shows_nothing_on_the_wire(
 ) -> None:
     first, second = tunnelled.hosts
     tunnelled.start()
-    until(lambda: [row["state"] for row in first.ask("peers")] == ["live"], 20)
+    until(lambda: [row["state"] for row in first.ask("peers")] == ["live"])
     file = tmp_path / "wire"
     dump = ["tcpdump", "-i", "eth0", "-U", "--immediate-mode", "-Z", "root", "-w", str(file)]
     sniffer = first.namespace.popen(dump, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -87,7 +87,7 @@ def test_a_link_over_wireguard_works_and_shows_nothing_on_the_wire(
         for target in (str(second.ipv4.ip), str(second.ipv6.ip)):
             pattern = MARK.encode()[:16].hex()
             ping = ["ping", "-c", "1", "-W", "2", "-s", "1200", "-M", "do", "-p", pattern, target]
-            until(lambda ping=ping: first.run(ping).returncode == 0, 20)
+            until(lambda ping=ping: first.run(ping).returncode == 0)
         multicast = "socat -u STDIN UDP4-SENDTO:10.77.0.255:7777,broadcast"
         sh(first, f"echo {MARK} | {multicast}")
         until(lambda: file.stat().st_size > 4 * 1300)

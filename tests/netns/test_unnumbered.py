@@ -78,15 +78,13 @@ def _meet(lab: Lab, until: Until, speak: Speak) -> str:
     one = lab.hosts[0]
     with ExitStack() as stack:
         for has_met in [stack.enter_context(speak(host)) for host in lab.hosts]:
-            until(has_met, timeout_s=40)
+            until(has_met)
         for address in ("10.255.9.2", "fd55::2"):
             source = address[:-1] + "1"
-            until(
-                lambda address=address, source=source: _reaches(one, source, address), timeout_s=30
-            )
+            until(lambda address=address, source=source: _reaches(one, source, address))
         route = str(until(lambda: one.run(["ip", "route", "show", "10.255.9.2"]).stdout))
     for address in ("10.255.9.2", "fd55::2"):
-        until(lambda address=address: not _has_route(one, address), timeout_s=10)
+        until(lambda address=address: not _has_route(one, address))
     return route
 
 

@@ -92,7 +92,7 @@ class World:
             until(path.exists)
             former.qmp("migrate-set-parameters", **{"max-bandwidth": 1 << 30})
             former.qmp("migrate", uri=f"unix:{path}")
-            until(lambda: former.qmp("query-migrate")["status"] == "completed", 60)
+            until(lambda: former.qmp("query-migrate")["status"] == "completed")
         self.machine = arrived
 
 
@@ -123,9 +123,9 @@ def world(tmp_path_factory: pytest.TempPathFactory, until: Until) -> Iterator[Wo
 def test_a_machine_has_a_lease_and_reaches_hosts_which_reach_it(world: World, until: Until) -> None:
     far = world.far
     for target in (str(far.ipv4.ip), str(far.ipv6.ip)):
-        until(lambda to=target: world.machine.reaches(to), 20)
+        until(lambda to=target: world.machine.reaches(to))
     for target in (world.ipv4, IPV6):
-        until(lambda to=target: reaches(far, to), 20)
+        until(lambda to=target: reaches(far, to))
     assert world.ipv4.startswith("10.77.0.1")
     listed = {it["ip"]: it["mac"] for it in world.host.ask("guests") if it["kind"] == "guest"}
     assert (listed[world.ipv4], listed[IPV6]) == (MAC, MAC)
@@ -137,7 +137,7 @@ def test_a_machine_has_a_lease_and_reaches_hosts_which_reach_it(world: World, un
 def test_streams_pass_in_whole_super_frames_both_ways(world: World, until: Until) -> None:
     """virtio-net leaves segmentation and checksums to the devices behind it, and takes super-frames."""
     far, machine = world.far, world.machine
-    until(lambda: machine.reaches(str(far.ipv4.ip)), 20)
+    until(lambda: machine.reaches(str(far.ipv4.ip)))
     mtu, before = world.host.ask("show")["mtu"], world.host.ask("stats")
     machine.sh(f"head -c {16 * MIB} /dev/urandom >/tmp/data")
     with far.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
@@ -172,7 +172,7 @@ def test_streams_pass_in_whole_super_frames_both_ways(world: World, until: Until
         client.connect((world.ipv4, PORT))
         client.sendall(data)
         client.shutdown(socket.SHUT_WR)
-        until(lambda: machine.run("grep -q . /tmp/sum")[0] == 0, 60)
+        until(lambda: machine.run("grep -q . /tmp/sum")[0] == 0)
     assert machine.sh("cat /tmp/sum").split()[0] == hashlib.sha256(data).hexdigest()
     assert max(found) > 2 * mtu, "to the machine"
     assert min(moved(world.host, before, "tx_super_frames", "tx_packets", "rx_packets")) > 0
@@ -193,7 +193,7 @@ def test_a_machine_answers_in_the_group_that_it_joins(
     assert world.far.run(ping).returncode != 0
     world.machine.sh(f"ip address add {group}/{bits} dev eth0 autojoin")
     try:
-        until(lambda: world.far.run(ping).returncode == 0, 60)
+        until(lambda: world.far.run(ping).returncode == 0)
     except AssertionError:
         world.print_membership()
         raise
@@ -204,7 +204,7 @@ def test_a_machine_answers_in_the_group_that_it_joins(
 def test_a_machine_migrates_and_its_connection_goes_on(world: World, until: Until) -> None:
     """It goes to the other host, and back."""
     far, machine = world.far, world.machine
-    until(lambda: reaches(far, world.ipv4), 20)
+    until(lambda: reaches(far, world.ipv4))
     machine.sh(f"nc -l -p {PORT} -e cat >/dev/null 2>&1 &")
     until(lambda: f":{PORT} " in machine.sh("netstat -ltn"))
     with far.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
@@ -226,7 +226,7 @@ def test_rarp_of_qemu_makes_the_interface_announce_the_machine(
     world: World, tmp_path: Path, until: Until
 ) -> None:
     """RARP names the MAC alone. The machine's interface is down, so that it announces nothing itself."""
-    until(lambda: reaches(world.far, world.ipv4), 20)
+    until(lambda: reaches(world.far, world.ipv4))
     file, far = tmp_path / "far.pcap", world.far
     capture = far.namespace.popen(
         [sys.executable, "-m", "ipoibu.cli", "capture", "ib0", "-w", str(file)],
@@ -245,9 +245,9 @@ def test_rarp_of_qemu_makes_the_interface_announce_the_machine(
     try:
         until(file.exists)
         world.machine.sh("ip link set eth0 down")
-        until(announced, 20)
+        until(announced)
     finally:
         world.machine.sh(f"ip link set eth0 up && ip address add {IPV6}/64 dev eth0")
         capture.terminate()
         capture.wait(60)
-    until(lambda: reaches(world.far, world.ipv4), 20)
+    until(lambda: reaches(world.far, world.ipv4))

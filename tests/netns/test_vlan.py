@@ -117,8 +117,8 @@ def trunk(request: pytest.FixtureRequest) -> Iterator[Trunk]:
 
 @pytest.mark.parametrize("vlan", [0, 10, 20])
 def test_frames_of_a_vlan_are_those_of_its_partition(trunk: Trunk, vlan: int, until: Until) -> None:
-    until(lambda: trunk.guest.reaches(vlan), 20)
-    until(lambda: trunk.guest.reaches(vlan, 2044 - 28), 20)
+    until(lambda: trunk.guest.reaches(vlan))
+    until(lambda: trunk.guest.reaches(vlan, 2044 - 28))
     name = {0: "ib0", 10: "ib0.8001", 20: "ib0.8002"}[vlan]
     with Client(name, trunk.host.namespace.path) as client:
         listed = client.request("guests")
@@ -132,8 +132,8 @@ def test_priorities_end_at_the_tap(trunk: Trunk, vlan: int, until: Until) -> Non
     """A tag with a priority alone (VLAN 0) is none."""
     before = trunk.host.ask("stats")["tx_vlan"]
     urgent = Guest(trunk.guest.socket, PRIORITY)
-    until(lambda: urgent.reaches(vlan), 20)
-    until(lambda: urgent.reaches(vlan, 2044 - 28), 20)
+    until(lambda: urgent.reaches(vlan))
+    until(lambda: urgent.reaches(vlan, 2044 - 28))
     assert trunk.host.ask("stats")["tx_vlan"] == before
 
 
@@ -160,5 +160,5 @@ def test_a_vlan_that_ends_and_comes_back_works_again(trunk: Trunk, until: Until)
     assert not trunk.guest.reaches(10)
     until(lambda: trunk.host.ask("stats")["tx_vlan"] > before)
     trunk.host.ask("child-add", pkey="0x8001")
-    until(lambda: trunk.guest.reaches(10), 20)
-    until(lambda: trunk.guest.reaches(0), 20)
+    until(lambda: trunk.guest.reaches(10))
+    until(lambda: trunk.guest.reaches(0))

@@ -54,29 +54,29 @@ def three() -> Iterator[Lab]:
 def test_a_virtual_address_moves_with_its_master(three: Lab, until: Until) -> None:
     master, backup, client = three.hosts
     with keepalived(backup, _config(50, master)):
-        until(lambda: _has(backup, VIRTUAL), 10)
+        until(lambda: _has(backup, VIRTUAL))
         with keepalived(master, _config(100, backup)) as preferred:
-            until(lambda: _has(master, VIRTUAL) and not _has(backup, VIRTUAL), 10)
+            until(lambda: _has(master, VIRTUAL) and not _has(backup, VIRTUAL))
             for address in (VIRTUAL, VIRTUAL6):
-                until(lambda address=address: _reaches(client, address), 10)
+                until(lambda address=address: _reaches(client, address))
             # A frozen keepalived keeps its addresses; the backup takes them over all the same.
             preferred.send_signal(signal.SIGSTOP)
             processes = children_of(preferred.pid)
             for pid in processes:
                 _send(pid, signal.SIGSTOP)
-            until(lambda: _has(backup, VIRTUAL) and _has(backup, VIRTUAL6), 10)
+            until(lambda: _has(backup, VIRTUAL) and _has(backup, VIRTUAL6))
             for address in (VIRTUAL, VIRTUAL6):
-                until(lambda address=address: _reaches(client, address), 10)
+                until(lambda address=address: _reaches(client, address))
             assert _has(master, VIRTUAL)
             assert _has(backup, VIRTUAL), "the backup keeps what it took over"
             until(lambda: _neighbour(client) == backup.ask("show")["hwaddr"])
             for pid in processes:
                 _send(pid, signal.SIGCONT)
             preferred.send_signal(signal.SIGCONT)
-            until(lambda: _has(master, VIRTUAL) and not _has(backup, VIRTUAL), 10)
-            until(lambda: _neighbour(client) == master.ask("show")["hwaddr"], 20)
-        until(lambda: _has(backup, VIRTUAL), 10)
-        until(lambda: _neighbour(client) == backup.ask("show")["hwaddr"], 10)
+            until(lambda: _has(master, VIRTUAL) and not _has(backup, VIRTUAL))
+            until(lambda: _neighbour(client) == master.ask("show")["hwaddr"])
+        until(lambda: _has(backup, VIRTUAL))
+        until(lambda: _neighbour(client) == backup.ask("show")["hwaddr"])
         until(lambda: _reaches(client, VIRTUAL))
     for host in (master, backup):
         assert "removed" not in host.log()
@@ -94,10 +94,10 @@ def _neighbour(host: Host) -> str:
 def test_keepalived_enters_fault_while_the_port_is_down(three: Lab, until: Until) -> None:
     master, backup, _ = three.hosts
     with keepalived(master, _config(100, backup)):
-        until(lambda: _has(master, VIRTUAL), 10)
+        until(lambda: _has(master, VIRTUAL))
         gid = master.ask("show")["gid"]
         assert master.run(["ip", "link", "set", "eth0", "down"]).returncode == 0
-        until(lambda: not _has(master, VIRTUAL), 10)
+        until(lambda: not _has(master, VIRTUAL))
         assert master.run(["ip", "link", "set", "eth0", "up"]).returncode == 0
         master.run(["ip", "-6", "address", "add", f"{gid}/64", "dev", "eth0", "nodad"])
-        until(lambda: _has(master, VIRTUAL), 15)
+        until(lambda: _has(master, VIRTUAL))

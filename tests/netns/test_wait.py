@@ -34,7 +34,6 @@ def test_a_host_waits_until_its_device_is_up(bare: Lab, sh: Sh, until: Until) ->
                 "WARNING: ib0: waits up to 600 s for the device: soft:eth0: the device is down"
                 in first.log()
             ),
-            60,
         )
         sh(first, UP)
         first.wait_ready()
@@ -60,7 +59,6 @@ def test_a_host_waits_for_a_device_that_comes_late_and_not_unasked(
             lambda: (
                 "waits up to 600 s for the device: soft:eth0: no such network device" in first.log()
             ),
-            60,
         )
         sh(first, "ip link set later down; ip link set later name eth0; " + UP)
         first.wait_ready()
@@ -74,10 +72,10 @@ def test_a_signal_ends_the_wait(bare: Lab, sh: Sh, until: Until, number: signal.
     sh(first, "ip link set eth0 down")
     first.options += ["--wait", "86400"]
     first.start(wait=False)
-    until(lambda: "waits up to 86400 s" in first.log(), 60)
+    until(lambda: "waits up to 86400 s" in first.log())
     assert first.pid is not None
     sh(first, f"kill -{number.value} {first.pid}")
-    until(lambda: first.ended() is not None, 60)
+    until(lambda: first.ended() is not None)
     assert first.stop() == 0
     assert "internal error" not in first.log()
 
@@ -102,17 +100,17 @@ def test_a_net_device_with_a_smaller_mtu_is_named_with_what_the_link_needs(
             r"WARNING: soft:eth0: the port is down: the MTU of eth0 is 1400 now, not 9000, and the"
             r" link needs (\d+): ip link set eth0 mtu \1"
         )
-        until(lambda: re.search(line, first.log()), 60)
+        until(lambda: re.search(line, first.log()))
         found = re.search(line, first.log())
         assert found is not None
         sh(first, f"ip link set eth0 mtu {int(found[1]) - 1}")
-        until(lambda: f"the MTU of eth0 is {int(found[1]) - 1} now" in first.log(), 60)
+        until(lambda: f"the MTU of eth0 is {int(found[1]) - 1} now" in first.log())
         sh(first, f"ip link set eth0 mtu {found[1]}")
-        until(lambda: "WARNING: soft:eth0: the port is up" in first.log(), 60)
+        until(lambda: "WARNING: soft:eth0: the port is up" in first.log())
         ping = ["ping", "-c1", "-W2", str(second.ipv4.ip)]
-        until(lambda: first.run(ping).returncode == 0, 60)
+        until(lambda: first.run(ping).returncode == 0)
         sh(first, "ip link set eth0 down")
-        until(lambda: "the port is down: eth0 is down or has no carrier" in first.log(), 60)
+        until(lambda: "the port is down: eth0 is down or has no carrier" in first.log())
     finally:
         for host in bare.hosts:
             host.stop()

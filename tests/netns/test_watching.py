@@ -29,7 +29,7 @@ def test_monitor_prints_a_neighbour_that_a_ping_resolves(lab: Lab, sh: Sh, until
         stdout=subprocess.PIPE,
     )
     try:
-        until(lambda: sh(host, "ping -c 1 -W 1 10.77.0.99; true") and _is_readable(monitor), 60)
+        until(lambda: sh(host, "ping -c 1 -W 1 10.77.0.99; true") and _is_readable(monitor))
         assert monitor.stdout is not None
         lines = (json.loads(line) for line in monitor.stdout)
         event = next(event for event in lines if event["subject"] == "10.77.0.99")
@@ -85,10 +85,10 @@ def test_options_change_while_the_interface_runs(lab: Lab, cli: Cli, sh: Sh, unt
     assert " mtu 1400 of 2044\n" in cli(host, "show", "ib0").stdout
     assert host.ask("metrics")["mtu"] == 1400
     sh(host, "ip link set ib0 mtu 1300")
-    until(lambda: host.ask("show")["mtu"] == 1300, 30)
+    until(lambda: host.ask("show")["mtu"] == 1300)
     sh(host, "ip link set ib0 mtu 1400")
-    until(lambda: host.ask("show")["mtu"] == 1400, 30)
-    until(lambda: "before: 1400" in cli(host, "set", "ib0", "mtu", "2044").stdout, 30)
+    until(lambda: host.ask("show")["mtu"] == 1400)
+    until(lambda: "before: 1400" in cli(host, "set", "ib0", "mtu", "2044").stdout)
     for mtu in ("1279", "4092"):
         refused = cli(host, "set", "ib0", "mtu", mtu)
         assert (refused.returncode, f"MTU {mtu}: " in refused.stderr) == (1, True)
