@@ -23,7 +23,7 @@ ip link add eth0 type veth peer name eth0 netns peer
 ip link set eth0 up
 ip -n peer link set eth0 up
 
-wait_for() { # COMMAND...: until it succeeds, for 20 seconds at most
+wait_for() { # COMMAND...: until it succeeds, for 100 seconds at most
     tries=0
     until "$@" >/dev/null 2>&1; do
         tries=$((tries + 1))

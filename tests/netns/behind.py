@@ -7,7 +7,6 @@ link's networks (BEHIND), so that the hosts of the link expect those there.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -27,19 +26,6 @@ def inside(pod: Namespace, *commands: str) -> None:
 
 def reaches(host: Host | Namespace, target: str) -> bool:
     return host.run(["ping", "-c1", "-W1", target]).returncode == 0
-
-
-def gives_up(sh: Sh, host: Host, address: str) -> bool:
-    """Add an address of another host; return whether ours has given it up. One that does not hear of the
-    other host within its second of duplicate detection keeps it, so remove it again."""
-    sh(host, f"ip address add {address} dev ib0")
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        if address not in sh(host, "ip address show dev ib0"):
-            return True
-        time.sleep(0.1)
-    host.run(["ip", "address", "del", address, "dev", "ib0"])
-    return False
 
 
 def forward(sh: Sh, router: Host, delay: int = 0) -> None:

@@ -22,6 +22,7 @@ from ipoibu.errors import IpoibuError
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
 from ipoibu.limits import CHILDREN_MAX, INTERFACE_DESCRIPTORS, PROCESS_SPARE_DESCRIPTORS
+from tests.netns.behind import reaches
 
 pytestmark = pytest.mark.netns
 
@@ -45,10 +46,6 @@ def green(lab: Lab, cli: Cli) -> Lab:
 def ask(host: Host, name: str, command: str, **arguments: object) -> Any:
     with Client(name, host.namespace.path) as client:
         return client.request(command, **arguments)
-
-
-def reaches(host: Host, target: str) -> bool:
-    return host.run(["ping", "-c1", "-W1", target]).returncode == 0
 
 
 def links(host: Host) -> set[str]:

@@ -17,15 +17,11 @@ Sh = Callable[[Host, str], str]
 Until = Callable[..., object]
 
 
-def _whole_pings(host: Host, other: Host, mtu: int) -> None:
+def _whole_pings(until: Until, host: Host, other: Host, mtu: int) -> None:
     """Ping with packets of exactly `mtu` bytes and a little less, which no host may cut."""
     for address, headers in ((other.ipv4.ip, 28), (other.ipv6.ip, 48)):
         for size in (mtu - headers, mtu - headers - 1, mtu - headers - 3):
-            done = _ping(host, str(address), size)
-            for _ in range(10):  # a resolution ends after 3 s, and a host may be busy for as long
-                if done.returncode:
-                    done = _ping(host, str(address), size)
-            assert done.returncode == 0, (address, size, done.stdout + done.stderr)
+            until(lambda to=str(address), size=size: _ping(host, to, size).returncode == 0)
 
 
 def _ping(host: Host, address: str, size: int) -> subprocess.CompletedProcess[str]:
@@ -44,7 +40,7 @@ def _ping(host: Host, address: str, size: int) -> subprocess.CompletedProcess[st
     ],
 )
 def test_the_whole_mtu_passes_in_both_families(
-    sh: Sh, wire: int, options: tuple[str, ...], mtu: int
+    sh: Sh, until: Until, wire: int, options: tuple[str, ...], mtu: int
 ) -> None:
     with Lab(start=False) as lab:
         first, second = lab.hosts
@@ -53,7 +49,7 @@ def test_the_whole_mtu_passes_in_both_families(
             host.options += options
         lab.start()
         assert [host.ask("show")["mtu"] for host in lab.hosts] == [mtu, mtu]
-        _whole_pings(first, second, mtu)
+        _whole_pings(until, first, second, mtu)
         too_long = _ping(first, str(second.ipv4.ip), mtu - 27)
         assert f"message too long, mtu={mtu}" in too_long.stderr
         assert first.ask("stats")["fabric.tx_refused"] == 0

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from tests.doubles.page_blocks import blocks
 from tests.netns.conftest import Cli, Until
-from tests.netns.test_dhcp_clients import SERVER_V4, declines, dnsmasq, running
+from tests.netns.test_dhcp_clients import SERVER_V4, declines, dnsmasq, running, shown_lease
 
 pytestmark = pytest.mark.netns
 
@@ -51,13 +50,7 @@ def server(*more: str, leases: str = "120") -> list[str]:
 
 
 def lease(client: Host) -> Link:
-    """Return what the client shows. It may have no address yet when it is up: it waits 10 s for a lease."""
-    end = time.monotonic() + 60
-    shown: Link = client.ask("show")["dhcp"]
-    while shown["address"] is None and time.monotonic() < end:
-        time.sleep(0.1)
-        shown = client.ask("show")["dhcp"]
-    return shown
+    return shown_lease(client, "dhcp")
 
 
 def kernel(client: Host, what: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Cli, Until
-from tests.netns.test_dhcp_clients import declines, dnsmasq, running
+from tests.netns.test_dhcp_clients import declines, dnsmasq, running, shown_lease
 
 pytestmark = pytest.mark.netns
 
@@ -42,13 +41,7 @@ def server(*more: str, pool: str = "fd77::100,fd77::200") -> list[str]:
 
 
 def lease(client: Host) -> dict[str, Any]:
-    """Return what the client shows. It may have no address yet when it is up: it waits 10 s for a lease."""
-    end = time.monotonic() + 60
-    shown: dict[str, Any] = client.ask("show")["dhcp6"]
-    while shown["address"] is None and time.monotonic() < end:
-        time.sleep(0.1)
-        shown = client.ask("show")["dhcp6"]
-    return shown
+    return shown_lease(client, "dhcp6")
 
 
 def addresses(client: Host) -> str:

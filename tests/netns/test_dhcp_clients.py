@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +77,17 @@ def running(place: Host | Namespace, work: Path, command: list[str]) -> Iterator
     finally:
         process.terminate()
         process.wait(60)
+
+
+def shown_lease(client: Host, kind: str) -> dict[str, Any]:
+    """Return what our client shows of "dhcp" or "dhcp6". It may have no address yet when it is up, as it
+    waits 10 s for a lease."""
+    end = time.monotonic() + 60
+    while True:
+        shown: dict[str, Any] = client.ask("show")[kind]
+        if shown["address"] is not None or time.monotonic() > end:
+            return shown
+        time.sleep(0.1)
 
 
 def declines(client: Host, server: Program) -> bool:

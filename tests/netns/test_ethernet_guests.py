@@ -15,6 +15,7 @@ import pytest
 
 from tests.netns.behind import inside, reaches
 from tests.netns.conftest import Until
+from tests.netns.detection import long_detection
 from tests.netns.test_dhcp_clients import running
 from tests.netns.test_ethernet import GUESTS, MACS, Bridged, bridged
 from tests.netns.test_handoff import join, udhcpc
@@ -123,13 +124,12 @@ def test_a_server_behind_the_bridge_serves_guests_and_hosts_of_the_link(
 def test_a_duplicate_address_is_found_across_the_link(bridged: Bridged, until: Until) -> None:
     guest, address = bridged.guests[0], str(bridged.far.ipv6.ip)
     until(lambda: reaches(bridged.guests[1], address))
-    # The guest's kernel would listen for a second, in which a busy machine may not answer.
-    probes = "sysctl -qw net.ipv6.conf.eth0.dad_transmits="
-    inside(guest, f"{probes}20", f"ip address add {address}/64 dev eth0")
-    try:
-        until(lambda: "dadfailed" in guest.run(["ip", "-6", "address", "show", "eth0"]).stdout)
-    finally:
-        inside(guest, f"ip address del {address}/64 dev eth0", f"{probes}1")
+    with long_detection(guest):
+        inside(guest, f"ip address add {address}/64 dev eth0")
+        try:
+            until(lambda: "dadfailed" in guest.run(["ip", "-6", "address", "show", "eth0"]).stdout)
+        finally:
+            inside(guest, f"ip address del {address}/64 dev eth0")
     until(lambda: reaches(bridged.guests[1], address))
 
 

@@ -27,6 +27,7 @@ from ipoibu.wire.mgid import of_group
 from tests.doubles.ethernet_host import EthernetHost
 from tests.doubles.simulation import PARAMS, Host
 from tests.netns.conftest import Until
+from tests.netns.detection import long_detection
 from tests.netns.slow_link import MTU, SlowLink
 from tests.netns.test_dhcp_clients import running
 
@@ -197,13 +198,12 @@ def test_a_full_packet_passes_and_the_guest_learns_a_smaller_mtu(shared: World) 
 def test_a_duplicate_address_of_a_guest_is_found_across_the_link(
     shared: World, until: Until
 ) -> None:
-    # The guest's kernel would listen for a second, in which a busy machine may not answer.
-    probes = "sysctl -qw net.ipv6.conf.eth0.dad_transmits="
-    sh(shared.guest, f"{probes}20", f"ip address add {FAR6}/64 dev eth0")
-    try:
-        until(lambda: "dadfailed" in sh(shared.guest, "ip -6 address show dev eth0"))
-    finally:
-        sh(shared.guest, f"ip address del {FAR6}/64 dev eth0", f"{probes}1")
+    with long_detection(shared.guest):
+        sh(shared.guest, f"ip address add {FAR6}/64 dev eth0")
+        try:
+            until(lambda: "dadfailed" in sh(shared.guest, "ip -6 address show dev eth0"))
+        finally:
+            sh(shared.guest, f"ip address del {FAR6}/64 dev eth0")
     assert reaches(shared.guest2, FAR6)
 
 

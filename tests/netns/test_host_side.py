@@ -14,7 +14,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from tests.netns.behind import gives_up
+from tests.netns.detection import gives_up
 
 pytestmark = pytest.mark.netns
 

@@ -19,13 +19,13 @@ from tests.netns.behind import (
     FAR,
     FAR6,
     forward,
-    gives_up,
     inside,
     put_behind,
     reaches,
     wired,
 )
 from tests.netns.conftest import Cli, Until
+from tests.netns.detection import gives_up
 from tests.netns.frr import frr
 from tests.netns.page_configs import config, swapped
 from tests.netns.vrrp import keepalived

@@ -16,6 +16,7 @@ from ipoibu.addr import HwAddr
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.lab.underlay import ROUTED4, ROUTED6, Underlay, router_addresses
+from tests.netns.path_mtu import reaches_whole
 
 pytestmark = pytest.mark.netns
 
@@ -75,12 +76,6 @@ def _met(hosts: list[Host]) -> bool:
 def _reaches(host: Host, target: object, *options: str) -> bool:
     words = ["ping", "-c", "1", "-W", "2", *options, str(target)]
     return host.run(words).returncode == 0
-
-
-def _reaches_whole(host: Host, other: Host) -> bool:
-    """Send a message of 60 000 bytes. One that goes by datagram teaches the kernel the datagrams' MTU."""
-    host.run(["ip", "route", "flush", "cache"])
-    return _reaches(host, other.ipv4.ip, "-s", "60000", "-M", "do")
 
 
 def _start(lab: Lab, until: Until) -> None:
@@ -174,7 +169,7 @@ def test_tcp_and_udp_streams_cross_the_router(three: Lab, mode: str, until: Unti
     # A socket's buffer bridges the time that a busy machine takes the receiver's CPU away.
     assert _iperf(first, second, "-u", "-b", "500K", "-t", "1")["sum"]["lost_percent"] < 50
     if mode == "connected":
-        until(lambda: _reaches_whole(first, second))
+        until(lambda: reaches_whole(first, str(second.ipv4.ip)))
         assert "live" in {row["state"] for row in first.ask("conn")}
     for host in three.hosts:
         assert host.ask("stats")["fabric.drop_icrc"] == 0
@@ -192,7 +187,7 @@ def test_where_the_router_has_1500_bytes_what_is_longer_goes_in_fragments(
     _start(three, until)
     until(lambda: _reaches(first, second.ipv4.ip, "-s", "2016", "-M", "do"))
     if mode == "connected":
-        until(lambda: _reaches_whole(first, second))
+        until(lambda: reaches_whole(first, str(second.ipv4.ip)))
     assert first.ask("stats")["fabric.tx_fragments"] == 1
     assert _iperf(first, second)["sum_received"]["bytes"] > 1e6
     assert second.ask("stats")["fabric.drop_icrc"] == 0

@@ -17,6 +17,7 @@ from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import Namespace
 from tests.netns.behind import inside, reaches
 from tests.netns.conftest import Until
+from tests.netns.detection import long_detection
 from tests.netns.test_ethernet import GUESTS, MACS, plug
 
 pytestmark = pytest.mark.netns
@@ -106,11 +107,10 @@ def test_a_duplicate_address_on_the_other_bridge_is_found(bridges: Bridges, unti
     """Both ends translate duplicate detection; the guest's kernel refuses the address."""
     first, second = bridges.guests
     until(lambda: reaches(first, GUESTS[1][1]))
-    # The guest's kernel would listen for a second, in which a busy machine may not answer.
-    probes = "sysctl -qw net.ipv6.conf.eth0.dad_transmits="
-    inside(second, f"{probes}20", f"ip address add {GUESTS[0][1]}/64 dev eth0")
-    try:
-        until(lambda: "dadfailed" in second.run(["ip", "-6", "address", "show"]).stdout)
-    finally:
-        inside(second, f"ip address del {GUESTS[0][1]}/64 dev eth0", f"{probes}1")
+    with long_detection(second):
+        inside(second, f"ip address add {GUESTS[0][1]}/64 dev eth0")
+        try:
+            until(lambda: "dadfailed" in second.run(["ip", "-6", "address", "show"]).stdout)
+        finally:
+            inside(second, f"ip address del {GUESTS[0][1]}/64 dev eth0")
     until(lambda: reaches(second, GUESTS[0][1]))

@@ -15,6 +15,7 @@ import pytest
 from ipoibu.lab import Lab
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import Host
+from tests.netns.path_mtu import reaches_whole
 
 pytestmark = pytest.mark.netns
 
@@ -66,12 +67,6 @@ def _met(hosts: list[Host]) -> bool:
 
 def _reaches(host: Host, target: str, *options: str) -> bool:
     return host.run(["ping", "-c", "1", "-W", "2", *options, target]).returncode == 0
-
-
-def _reaches_whole(host: Host, target: str) -> bool:
-    """Send a message of 60 000 bytes. One that goes by datagram teaches the kernel the datagrams' MTU."""
-    host.run(["ip", "route", "flush", "cache"])
-    return _reaches(host, target, "-s", "60000", "-M", "do")
 
 
 def _addresses(host: Host, peer: Host) -> set[str]:
@@ -147,7 +142,7 @@ def test_connected_mode_meets_by_peers_too(three: Lab, until: Until) -> None:
     until(
         lambda: _reaches(first, target) and all(row["state"] == "live" for row in first.ask("conn"))
     )
-    until(lambda: _reaches_whole(first, target))
+    until(lambda: reaches_whole(first, target))
     until(lambda: _met(three.hosts))
     until(lambda: all(row["groups"] for row in first.ask("peers")))
     gone = _hwaddr(second)
@@ -329,7 +324,7 @@ def test_the_mode_of_a_link_of_peers_changes_while_it_runs(
     until(lambda: _reaches(first, target))
     # A long packet by datagram would lower the kernel's path MTU for ten minutes (C13).
     until(lambda: _reaches(first, target) and "live" in {it["state"] for it in first.ask("conn")})
-    until(lambda: _reaches_whole(first, target))
+    until(lambda: reaches_whole(first, target))
     until(lambda: _reaches(third, target))  # by datagram
     _change_mode(cli, first, "datagram", until)
     until(lambda: _met(three.hosts))
