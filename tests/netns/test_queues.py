@@ -88,6 +88,14 @@ def test_the_interface_shows_its_queues(queued: Lab, cli: Cli, sh: Sh) -> None:
     assert "multi_queue" not in sh(plain, "ip -d link show ib0")
 
 
+def streams_pass(sender: Host, receiver: Host, address: str, *words: str) -> bool:
+    """Run FLOWS streams of TCP; return whether each has carried something, which takes a busy machine some
+    attempts."""
+    streams = iperf3(sender, receiver, address, *PARALLEL, *words)["streams"]
+    assert len(streams) == FLOWS
+    return all(stream["receiver"]["bytes"] > 0 for stream in streams)
+
+
 @pytest.mark.parametrize("pair", [(0, 1), (0, 2), (2, 0)], ids=["2-2", "2-1", "1-2"])
 def test_hosts_reach_each_other_whatever_queues_they_have(
     queued: Lab, sh: Sh, pair: tuple[int, int]
@@ -101,20 +109,25 @@ def test_hosts_reach_each_other_whatever_queues_they_have(
 @pytest.mark.parametrize("pair", [(0, 1), (1, 2), (2, 0)], ids=["2-2", "2-1", "1-2"])
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 def test_parallel_streams_use_all_queues_and_stay_in_order(
-    queued: Lab, pair: tuple[int, int], family: str
+    queued: Lab, until: Until, pair: tuple[int, int], family: str
 ) -> None:
     sender, receiver = (queued.hosts[number] for number in pair)
     address = str(getattr(receiver, family).ip)
-    before = [sent(host) for host in (sender, receiver)]
     disorder = counter(receiver, "TCPOFOQueue")
-    # With such windows no buffer on the way overflows: no packet is lost, so none may be late.
-    for words in (("-w", "256K"), ("-w", "256K", "-R")):
-        end = iperf3(sender, receiver, address, *PARALLEL, *words)
-        assert len(end["streams"]) == FLOWS
-        assert end["sum_received"]["bytes"] > 0
-    for host, old in zip((sender, receiver), before, strict=True):
-        assert all(packets > 0 for packets in grown(sent(host), old))
-    assert counter(receiver, "TCPOFOQueue") == disorder
+
+    def all_pass() -> bool:
+        """With such windows no buffer on the way overflows: no packet is lost, so none may be late."""
+        before = [sent(host) for host in (sender, receiver)]
+        again = counter(sender, "RetransSegs")
+        for words in (("-w", "256K"), ("-w", "256K", "-R")):
+            if not streams_pass(sender, receiver, address, *words):
+                return False
+        for host, old in zip((sender, receiver), before, strict=True):
+            assert all(packets > 0 for packets in grown(sent(host), old))
+        assert counter(receiver, "TCPOFOQueue") == disorder
+        return counter(sender, "RetransSegs") - again < 100  # on a machine that is busy
+
+    until(all_pass)
 
 
 @contextmanager
@@ -138,39 +151,48 @@ def number(host: Host, address: str, count: int, rounds: int) -> None:
 
 @pytest.mark.serial
 @pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
-def test_the_datagrams_of_each_flow_arrive_in_order(queued: Lab, sh: Sh, address: str) -> None:
+def test_the_datagrams_of_each_flow_arrive_in_order(
+    queued: Lab, sh: Sh, until: Until, address: str
+) -> None:
     first, second, _ = queued.hosts
     sh(first, f"ping -c1 -W10 {address}")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    before = sent(first)
-    with second.socket(family, socket.SOCK_DGRAM) as receiver:
-        receive_buffer.enlarge(receiver, 64 << 20)
-        receiver.bind((address, 4000))
-        receiver.setblocking(False)
-        number(first, address, 8, 60)
+
+    def arrive() -> bool:
+        """A pump that a busy machine stops for long leaves packets in the TUN's queue, which is bounded."""
+        before = sent(first)
         seen: dict[int, list[int]] = {}
         total = 0
-        while total < FLOWS * 8 * 60 and select.select([receiver], [], [], 10)[0]:
-            data, source = receiver.recvfrom(2000)
-            seen.setdefault(source[1], []).append(struct.unpack_from(">I", data)[0])
-            total += 1
-    assert len(seen) == FLOWS
-    # A pump that a busy machine stops for long leaves packets in the TUN's queue, which is bounded.
-    assert total > FLOWS * 8
-    for numbers in seen.values():
-        assert numbers == sorted(numbers)
-    assert all(packets > 10 for packets in grown(sent(first), before))
+        with second.socket(family, socket.SOCK_DGRAM) as receiver:
+            receive_buffer.enlarge(receiver, 64 << 20)
+            receiver.bind((address, 4000))
+            receiver.setblocking(False)
+            number(first, address, 8, 60)
+            while total < FLOWS * 8 * 60 and select.select([receiver], [], [], 10)[0]:
+                data, source = receiver.recvfrom(2000)
+                seen.setdefault(source[1], []).append(struct.unpack_from(">I", data)[0])
+                total += 1
+        for numbers in seen.values():
+            assert numbers == sorted(numbers)
+        shared = all(packets > 100 for packets in grown(sent(first), before))
+        return len(seen) == FLOWS and total > 0.99 * FLOWS * 8 * 60 and shared
+
+    until(arrive)
 
 
 @pytest.mark.serial
-def test_udp_streams_arrive(queued: Lab) -> None:
+def test_udp_streams_arrive(queued: Lab, until: Until) -> None:
     first, second, _ = queued.hosts
-    before, arrived = sent(first), udp_arrived(second)
-    end = iperf3(first, second, "10.77.0.2", "-u", *PARALLEL, "-b", "1M", "-l", "1200")
-    assert end["sum"]["packets"] > FLOWS * 5
-    assert udp_arrived(second) - arrived > 0.5 * end["sum"]["packets"]
-    assert sum(stream["udp"]["out_of_order"] for stream in end["streams"]) == 0
-    assert all(packets > 10 for packets in grown(sent(first), before))
+
+    def arrive() -> bool:
+        before, arrived = sent(first), udp_arrived(second)
+        end = iperf3(first, second, "10.77.0.2", "-u", *PARALLEL, "-b", "10M", "-l", "1200")
+        assert sum(stream["udp"]["out_of_order"] for stream in end["streams"]) == 0
+        packets = end["sum"]["packets"]
+        shared = all(packets > 100 for packets in grown(sent(first), before))
+        return packets > FLOWS * 500 and udp_arrived(second) - arrived > 0.95 * packets and shared
+
+    until(arrive)
 
 
 def member(host: Host, group: str) -> socket.socket:
@@ -244,26 +266,28 @@ def test_a_peer_that_was_started_again_is_known_to_every_queue(
         assert second.ask("show")["qpn"] != qpn
         until(lambda: first.run(["ping", "-c1", "-W1", "10.77.0.2"]).returncode == 0)
         before = sent(first)
-        end = iperf3(first, second, "10.77.0.2", *PARALLEL)
-        assert end["sum_received"]["bytes"] > 0
+        until(lambda: streams_pass(first, second, "10.77.0.2"))
         assert all(packets > 0 for packets in grown(sent(first), before))
     assert [host.stop() for host in bare.hosts] == [0, 0]
     assert "Traceback" not in first.log() + second.log()
 
 
-def test_a_child_has_the_queues_of_its_parent(queued: Lab, cli: Cli, sh: Sh) -> None:
+def test_a_child_has_the_queues_of_its_parent(queued: Lab, cli: Cli, until: Until) -> None:
     for host in queued.hosts[:2]:
         address = f"--address=10.88.0.{host.number}/24"
         done = cli(host, "child", "add", "ib0", "0x8001", address)
         assert done.returncode == 0, done.stderr
     first, second, _ = queued.hosts
     try:
-        iperf3(first, second, "10.88.0.2", *PARALLEL)
         with Client("ib0.8001", first.namespace.path) as client:
-            stats = client.request("stats")
             assert client.request("show")["queues"] == 2
-        assert stats["queue.0.tx_packets"] > 10
-        assert stats["queue.1.tx_packets"] > 10
+
+            def are_used() -> bool:
+                iperf3(first, second, "10.88.0.2", *PARALLEL)
+                stats = client.request("stats")
+                return all(stats[f"queue.{number}.tx_packets"] > 100 for number in (0, 1))
+
+            until(are_used)
     finally:
         for host in queued.hosts[:2]:
             assert cli(host, "child", "del", "ib0", "0x8001").returncode == 0
@@ -305,26 +329,24 @@ def test_a_capture_has_what_all_queues_send(
     [("16",), ("3", "--offload", "off"), ("2", "--busy-poll", "50"), ("2", "--mtu", "1280")],
     ids=["16 queues", "without offload", "busy polling", "a small MTU"],
 )
-def test_queues_go_with_other_options(bare: Lab, options: tuple[str, ...]) -> None:
+def test_queues_go_with_other_options(bare: Lab, until: Until, options: tuple[str, ...]) -> None:
     for host in bare.hosts:
         host.options = ["--queues", *options]
     bare.start()
     first, second = bare.hosts
     disorder = counter(second, "TCPOFOQueue")
-    end = iperf3(first, second, "fd77::2", *PARALLEL, "-w", "128K")
-    assert end["sum_received"]["bytes"] > 0
+    until(lambda: streams_pass(first, second, "fd77::2", "-w", "128K"))
     assert sum(packets > 10 for packets in sent(first)) > 1
     assert counter(second, "TCPOFOQueue") == disorder
     assert [host.stop() for host in bare.hosts] == [0, 0]
 
 
-def test_faults_are_for_every_queue(bare: Lab, sh: Sh) -> None:
+def test_faults_are_for_every_queue(bare: Lab, until: Until) -> None:
     for host in bare.hosts:
         host.options = ["--queues", "2", "--faults", "loss=0.02,seed=3"]
     bare.start()
     first, second = bare.hosts
-    end = iperf3(first, second, "10.77.0.2", *PARALLEL)
-    assert end["sum_received"]["bytes"] > 0
+    until(lambda: streams_pass(first, second, "10.77.0.2"))
     stats = first.ask("stats")
     assert stats["fabric.faults_lost"] > 10
     assert stats["queue.1.tx_packets"] > 0

@@ -76,25 +76,34 @@ def test_the_backup_takes_over_when_a_wire_is_pulled(
     first, second = two.hosts
     for host in two.hosts:
         host.options += ["--mode", mode]
-    two.start()
-    until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"})
-    until(lambda: _reaches(two))
-    before = first.ask("show")
-    ping = _ping(two, 6)
-    sh(second, "ip link set eth0 down")
-    until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"})
-    after = until(lambda: (shown := first.ask("show"))["state"] == "up" and shown)
-    assert (before["device"], after["device"]) == ("soft:eth0", "soft:eth1")
-    assert before["hwaddr"] != after["hwaddr"]
-    assert before["addresses"] == after["addresses"]
-    assert _lost(ping) < 300  # of 300, or none came; bench/notes/rails.md has the usual loss
-    sh(second, "ip link set eth0 up")
-    until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"})
-    until(lambda: _reaches(two))
-    stats = first.ask("stats")
-    assert stats["engine.rail_changes"] == 1
-    assert "engine.renewals" not in stats  # the queue pair of the backup waited
-    assert "soft:eth1 carries the traffic now, not soft:eth0" in first.log()
+
+    def takes_over() -> int:
+        """Return how many of 300 pings are lost."""
+        two.start()
+        until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"})
+        until(lambda: _reaches(two))
+        before = first.ask("show")
+        ping = _ping(two, 6)
+        sh(second, "ip link set eth0 down")
+        until(lambda: _rails(first) == {"soft:eth0": "down", "soft:eth1": "active"})
+        after = until(lambda: (shown := first.ask("show"))["state"] == "up" and shown)
+        assert (before["device"], after["device"]) == ("soft:eth0", "soft:eth1")
+        assert before["hwaddr"] != after["hwaddr"]
+        assert before["addresses"] == after["addresses"]
+        lost = _lost(ping)
+        sh(second, "ip link set eth0 up")
+        until(lambda: _rails(first) == {"soft:eth0": "backup", "soft:eth1": "active"})
+        until(lambda: _reaches(two))
+        stats = first.ask("stats")
+        assert stats["engine.rail_changes"] == 1
+        assert "engine.renewals" not in stats  # the queue pair of the backup waited
+        assert "soft:eth1 carries the traffic now, not soft:eth0" in first.log()
+        for host in two.hosts:
+            assert host.stop() == 0
+        return lost
+
+    # bench/notes/rails.md has the usual loss; a busy machine has three attempts.
+    assert any(takes_over() < 100 for _ in range(3))
 
 
 @pytest.mark.parametrize("mode", ["datagram", "connected"])

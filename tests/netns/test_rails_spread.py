@@ -146,14 +146,14 @@ def test_flows_go_by_both_wires_and_keep_their_order(pair: Lab, until: Until, cl
         return sent, found
 
     # Flows move, out of order, from a rail on which a stopped peer was silent for a second: try again.
-    for _ in range(3):
+    # At least one flow goes by each, of which a busy machine may lose messages in the TUN's queue.
+    for _ in range(5):
         sent, found = numbered()
-        if found["late"] == 0:
+        if found["late"] == 0 and min(sent) >= EACH // 2:
             break
     assert found["late"] == 0
     assert len(found["flows"]) == FLOWS
-    # At least one flow went by each, of which a busy machine may lose messages in the TUN's queue.
-    assert all(count >= EACH // 25 for count in sent), sent
+    assert all(count >= EACH // 2 for count in sent), sent
     assert sum(sent) >= sum(found["flows"])
     line = r"^    rail soft:eth1 port 1 sharing for \d+s packets out \d+ in \d+ peers 1$"
     until(lambda: re.search(line, cli(first, "show", "ib0").stdout, re.MULTILINE))

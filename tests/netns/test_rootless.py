@@ -66,10 +66,10 @@ def test_two_ordinary_users_reach_each_other(users: tuple[User, User], mode: str
     six = [(("--mode", mode), "--address", str(user.host.ipv6)) for user in users]
     options = [(*mode_words, *address) for mode_words, *address in six]
     with first.holding("sleep 200", *options[0]):
-        script = (
-            f"until ping -q -c 1 -W 2 {first.host.ipv4.ip}; do :; done; "
-            f"until ping -q -c 1 -W 2 -s 1800 {first.host.ipv6.ip}; do :; done"
+        lose_none = (
+            'all() { until ping -q -c 3 -i 0.2 -W 2 "$@" | grep " 0% packet loss"; do :; done; }'
         )
+        script = f"{lose_none}; all {first.host.ipv4.ip}; all -s 1800 {first.host.ipv6.ip}"
         done = second.run(*second.command("sh", "-c", script, options=options[1]))
     assert done.returncode == 0, done
     assert done.stdout.count(" 0% packet loss") == 2

@@ -167,7 +167,7 @@ def test_tcp_and_udp_streams_cross_the_router(three: Lab, mode: str, until: Unti
     first, second, _ = three.hosts
     assert _iperf(first, second)["sum_received"]["bytes"] > 1e6
     # A socket's buffer bridges the time that a busy machine takes the receiver's CPU away.
-    assert _iperf(first, second, "-u", "-b", "500K", "-t", "1")["sum"]["lost_percent"] < 50
+    until(lambda: _iperf(first, second, "-u", "-b", "5M", "-t", "1")["sum"]["lost_percent"] < 20)
     if mode == "connected":
         until(lambda: reaches_whole(first, str(second.ipv4.ip)))
         assert "live" in {row["state"] for row in first.ask("conn")}

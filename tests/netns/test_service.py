@@ -206,7 +206,7 @@ def test_a_restart_keeps_the_interface_and_the_streams_over_it(
     assert "via 10.0.0.2" in machine.run("ip route show 10.8.0.0/16")
     until(lambda: "received" in machine.run("cat /tmp/ping"), PATIENCE_S)
     pings = machine.run("cat /tmp/ping")
-    assert int(re.findall(r"(\d+) received", pings)[0]) > 100, pings
+    assert int(re.findall(r"(\d+) received", pings)[0]) > 240, pings
     until(lambda: "receiver" in machine.run("cat /tmp/stream"), PATIENCE_S)
     machine.run("kill $(cat /tmp/iperf3.pid)")
 
@@ -239,7 +239,7 @@ def test_a_restart_in_connected_mode_keeps_the_streams_too(
     until(lambda: "received" in machine.run("cat /tmp/ping"), PATIENCE_S)
     pings = machine.run("cat /tmp/ping")
     received = int(re.findall(r"(\d+) received", pings)[0])
-    assert received > 60, pings  # what was on its way in a connection is lost
+    assert received >= 180, pings  # what was on its way in a connection is lost
     until(lambda: "receiver" in machine.run("cat /tmp/stream"), PATIENCE_S)
     until(lambda: is_connected(machine), PATIENCE_S)
     config.write_text(CONFIG)

@@ -134,16 +134,21 @@ def test_resolved_packets_do_not_pass_through_the_engine(make_hosts: Hosts) -> N
     assert b.recv(timeout=10)
     for host in (a, b):
         until(lambda host=host: preferred(host))  # type: ignore[misc]
-    before = a.stats()["tx_missed"] + b.stats()["rx_control"]
     packets = [udp4(1, "10.0.0.2", struct.pack(">I", n)) for n in range(2000)]
-    got: list[bytes] = []
-    for start in range(0, len(packets), 100):
-        assert a.send(packets[start : start + 100]) == 100
-        while len(got) < start + 100:
-            got += b.recv(timeout=10)
-    assert got == packets
-    assert a.stats()["tx_missed"] == 1
-    assert a.stats()["tx_missed"] + b.stats()["rx_control"] <= before + 100  # probes may pass
+
+    def pass_by() -> bool:
+        """A probe may pass; a busy machine repeats it."""
+        before = a.stats()["tx_missed"] + b.stats()["rx_control"]
+        got: list[bytes] = []
+        for start in range(0, len(packets), 100):
+            assert a.send(packets[start : start + 100]) == 100
+            while len(got) < start + 100:
+                got += b.recv(timeout=10)
+        assert got == packets
+        assert a.stats()["tx_missed"] == 1
+        return bool(a.stats()["tx_missed"] + b.stats()["rx_control"] <= before + 2)
+
+    until(pass_by)
 
 
 def test_a_joined_group_is_received_and_a_left_one_is_not(make_hosts: Hosts) -> None:
