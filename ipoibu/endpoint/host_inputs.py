@@ -48,7 +48,7 @@ class HostInputs(Life):
         """Look for these peers, as by `MeshOptions.peers`, in place of those before; `UsageError` on a link
         that has none. A peer that is connected stays."""
         wanted = peers_of(peers)
-        self._call(lambda: self._fabric.set_peers(wanted))
+        self._call(self._opened().set_peers, wanted)
 
     def address_removed(self, address: IpInterface | str) -> None:
         """The interface no longer has this address."""

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -164,7 +164,6 @@ class Interface:
         self.perform(self.engine.start(self.loop.time()))
         if self.rc is not None:
             self.rc.open()
-        self.fabric.listen(self._learned, self._gone)
         self.shell.drain()
         if self._follower is not None:
             self._follower.start_monitor()
@@ -275,6 +274,12 @@ class Interface:
         if not self.shell.is_severed:
             self.path.pump.busy_poll(busy_poll_us)
 
+    def set_peers(self, peers: Sequence[str]) -> None:
+        """Look for these peers instead, also after a heavy flush; `UsageError` on a link that has none."""
+        self.fabric.set_peers(peers)
+        assert self.config.mesh is not None, "the link has peers"
+        self.config = replace(self.config, mesh=replace(self.config.mesh, peers=tuple(peers)))
+
     def set_mode(self, mode: str) -> None:
         """Change the sending mode, by another queue pair: the link goes down and comes up (the kernel's
         `ipoib_set_mode`). `UsageError` or `LinkError` if the link, the port or another option forbids it."""
@@ -293,9 +298,11 @@ class Interface:
 
     def _run_path(self) -> None:
         self.shell.start()
-        self._watch_port()
+        self._watch_fabric()
 
-    def _watch_port(self) -> None:
+    def _watch_fabric(self) -> None:
+        """Hear of the peers of a mesh, and of the events of the port."""
+        self.fabric.listen(self._learned, self._gone)
         if self.path.event_fd is not None:
             self.loop.add_reader(self.path.event_fd, self._look_at_port)
 
@@ -462,7 +469,10 @@ class Interface:
         """Take the addresses that a peer of a mesh announces; any thread may call it."""
 
         def learn() -> None:
-            self.perform(self.engine.learned(self.loop.time(), hwaddr, addresses))
+            if (
+                not self.shell.is_severed
+            ):  # else the peer announces them to the next queue pair, too
+                self.perform(self.engine.learned(self.loop.time(), hwaddr, addresses))
 
         with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
             self.loop.call_soon_threadsafe(learn)
@@ -587,7 +597,7 @@ class Interface:
         if self._follower is not None:
             self._follower.open_backups()
         self.shell.resume(path, rc)
-        self._watch_port()
+        self._watch_fabric()
         if self._port_active:
             self.up()
         self.shell.drain()

@@ -29,7 +29,7 @@ from ipoibu.endpoint.kept import Kept
 from ipoibu.endpoint.link import leave_link, params_of
 from ipoibu.endpoint.shell import Shell
 from ipoibu.errors import Closed, NoSuchDevice, NotReady, UsageError
-from ipoibu.fabric.base import Fabric, Port
+from ipoibu.fabric.base import Port
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.loop_thread import LoopThread, submit
 from ipoibu.fabric.shared_port import SharedPort
@@ -260,10 +260,6 @@ class Life:
     @property
     def _pump(self) -> Pump:
         return self._opened().path.pump
-
-    @property
-    def _fabric(self) -> Fabric:
-        return self._opened().fabric
 
 
 async def _settled() -> None:

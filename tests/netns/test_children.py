@@ -305,7 +305,7 @@ def test_as_many_children_as_may_be_come_up_under_the_usual_limit_of_descriptors
 PKEY_TABLE = """
     from ipoibu import Endpoint, EndpointConfig, PKey
     with Endpoint(EndpointConfig("ib0", "soft:eth0")) as parent:
-        hca = parent._fabric._hca
+        hca = parent._opened().fabric._hca
         children = [parent.child(PKey(n)) for n in range(1, 4)]
         for child in children:
             child.open()

@@ -119,7 +119,6 @@ class PeerSource:
         self._delivered: set[Locator] | None = None
         self._failures: Counter[str] = Counter()
         self._has_lost = False
-        self._is_replaced = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ipoibu-peers", daemon=True)
 
@@ -133,23 +132,22 @@ class PeerSource:
     def replace(self, peers: Iterable[str]) -> None:
         """Take these peers in place of those that were given first; the thread looks soon."""
         self._given = [parse_peer(text) for text in peers]
-        self._is_replaced = True
 
     def lost(self) -> None:
         """Look the names up again soon: a peer has gone, and may be back at another address."""
         self._has_lost = True
 
     def _run(self) -> None:
-        resolved_at = -MESH_RESOLVE_S
+        resolved_at, resolved = -MESH_RESOLVE_S, self._given
         while not self._stop.is_set():
-            changed = self._read_again() or self._is_replaced
-            self._is_replaced = False
+            given = self._given  # a new list in every call of `replace`
+            changed = self._read_again() or given is not resolved
             is_soon = self._failures or self._has_lost
             wait_s = MESH_RESOLVE_SOON_S if is_soon else MESH_RESOLVE_S
             if changed or time.monotonic() >= resolved_at + wait_s:
                 self._has_lost = False
-                locators = resolve([*self._given, *self._in_file], self._failures)
-                resolved_at = time.monotonic()
+                locators = resolve([*given, *self._in_file], self._failures)
+                resolved_at, resolved = time.monotonic(), given
                 if locators != self._delivered and not self._stop.is_set():
                     self._delivered = locators
                     self._deliver(locators)

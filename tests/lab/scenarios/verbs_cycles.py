@@ -58,7 +58,7 @@ def _cycle(endpoint: Endpoint, handles: int) -> int:
         endpoint._call(send_to_groups)
         while endpoint._pump.counters()["tx_packets"] < handles:
             time.sleep(0.002)
-        fabric = endpoint._fabric
+        fabric = endpoint._opened().fabric
     counters = fabric.counters()
     assert counters["handles_created"] == counters["handles_destroyed"] >= handles, counters
     return counters["handles_created"]

@@ -69,7 +69,7 @@ def pair(left_mtu: int | None = None) -> Iterator[Pair]:
 def broken() -> None:
     """The queue pair breaks twenty times, with everything posted, and comes back each time."""
     with pair() as both:
-        fabric = both.left._fabric
+        fabric = both.left._opened().fabric
         counters = both.left._pump.counters
         for times in range(1, 21):
             fabric.break_queue_pair()  # type: ignore[attr-defined]
@@ -164,7 +164,7 @@ def tx_queues() -> None:
 
         each_sends()
         counters = left._pump.counters
-        for times, tx_queue in enumerate(left._fabric._tx_queues, start=1):  # type: ignore[attr-defined]
+        for times, tx_queue in enumerate(left._opened().fabric._tx_queues, start=1):  # type: ignore[attr-defined]
             tx_queue.fabric.break_queue_pair()
             until(_reaches(counters, "fabric_recoveries", times), "recovery")
         each_sends()

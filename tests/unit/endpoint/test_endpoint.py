@@ -290,7 +290,7 @@ def test_a_broken_queue_pair_comes_back_by_itself(make_hosts: Hosts) -> None:
     a, b = make_hosts(2)
     a.send([udp4(1, "10.0.0.2", b"before")])
     assert b.recv(timeout=10)
-    a._fabric.break_queue_pair()  # type: ignore[attr-defined]
+    a._opened().fabric.break_queue_pair()  # type: ignore[attr-defined]
     until(lambda: a.stats()["fabric_recoveries"] == 1)
     a.send([udp4(1, "10.0.0.2", b"after")])
     assert b.recv(timeout=10) == [udp4(1, "10.0.0.2", b"after")]

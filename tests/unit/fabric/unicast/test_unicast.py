@@ -119,6 +119,51 @@ def test_a_host_that_ends_is_no_peer_any_more_and_may_come_back(link: UnicastHos
     assert first.recv(timeout=10) == [udp4(2, "10.0.0.1", b"back")]
 
 
+def _replace_queue_pair(host: Endpoint) -> None:
+    before = host.hwaddr
+    host._call(host._opened().demand_flush, "a test asks for it")
+    until(lambda: host.hwaddr != before)
+
+
+def test_a_host_with_another_queue_pair_meets_its_peers_again(link: UnicastHosts) -> None:
+    """It learns their addresses from their greetings: they send it no ARP."""
+    first, second = link.start(1), link.start(2, 1)
+    meet(first, second)
+    for host in (first, second):
+        _replace_queue_pair(host)
+        meet(first, second)
+    second.close()
+    until(lambda: live(first) == set())
+
+
+def test_a_peer_that_announces_itself_while_the_queue_pair_is_replaced_is_reached(
+    link: UnicastHosts,
+) -> None:
+    first, second = link.start(1), link.start(2, 1)
+    meet(first, second)
+    interface = first._opened()
+
+    def announce_and_replace() -> None:
+        interface._learned(second.hwaddr, (ipaddress.ip_address("10.0.0.2"),))
+        interface.demand_flush("a test asks for it")
+
+    first._call(announce_and_replace)
+    meet(first, second)
+    assert first.send([udp4(1, "10.0.0.2", b"hello")]) == 1
+    assert second.recv(timeout=WAIT_S) == [udp4(1, "10.0.0.2", b"hello")]
+
+
+def test_a_host_with_another_queue_pair_looks_for_the_peers_that_it_got_last(
+    link: UnicastHosts,
+) -> None:
+    first, second = link.start(1), link.start(2, 3)  # the third host never comes
+    second.set_peers([f"127.0.0.1:{link.ports[1]}"])
+    meet(first, second)
+    first.close()
+    _replace_queue_pair(second)
+    meet(link.start(1), second)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [({"pkey": PKey(0x8001)}, "mesh_other_partition"), ({"ib_mtu": 1024}, "mesh_other_mtu")],
