@@ -23,9 +23,14 @@ from ipoibu.host.netlink import Netlink
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import NETNS_DIR, Namespace
+from tests.lab_report import pytest_runtest_call
 from tests.privilege import pytest_collection_modifyitems, pytest_configure
 
-__all__ = ["pytest_collection_modifyitems", "pytest_configure"]  # pytest finds them here
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_runtest_call",
+]  # pytest finds them here
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 Until = Callable[..., Any]
