@@ -13,6 +13,8 @@
                  message and no time changes it                     pump: SEND, from the first miss on
 
 FAILED is our negative cache and not in the RFC, which sends the ICMP errors and deletes the entry.
+A miss for a usable entry was mostly under way when the pump got the entry. But the pump may have lost it,
+and nothing else would tell: so the engine publishes the entry again.
 `EVIDENCE` first classifies a peer's message by the flags of a neighbour advertisement (RFC 4861 §7.2.5);
 an ARP reply to us counts as solicited and overriding, a gratuitous one as overriding only.
 """
@@ -137,7 +139,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_I, Input.PINNED):       (_C, (_A.RECORD, _A.SEND, _A.RELEASE)),
     (_I, Input.REMOVED):      (_N, (_A.REJECT, _A.FORGET)),
     # confirmed
-    (_R, Input.MISS):      (_R, (_A.RESEND,)),
+    (_R, Input.MISS):      (_R, (_A.SEND, _A.RESEND)),
     (_R, Input.USED):      (_R, ()),
     (_R, Input.TIMEOUT):   (_S, (_A.NOTIFY, _A.ARM)),
     (_R, Input.REPEATED):  (_R, ()),
@@ -151,7 +153,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_R, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
     (_R, Input.REMOVED):   (_N, (_A.FORGET,)),
     # usable, not confirmed lately
-    (_S, Input.MISS):      (_S, (_A.RESEND,)),
+    (_S, Input.MISS):      (_S, (_A.NOTIFY, _A.RESEND)),
     (_S, Input.USED):      (_D, (_A.ARM,)),
     (_S, Input.TIMEOUT):   (_N, (_A.FORGET,)),
     (_S, Input.REPEATED):  (_S, ()),
@@ -165,7 +167,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_S, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
     (_S, Input.REMOVED):   (_N, (_A.FORGET,)),
     # RFC 4861 §7.3.3: in use; the pump keeps sending to the address that we have
-    (_D, Input.MISS):      (_D, (_A.RESEND,)),
+    (_D, Input.MISS):      (_D, (_A.SEND, _A.RESEND)),
     (_D, Input.USED):      (_D, ()),
     (_D, Input.TIMEOUT):   (_P, (_A.PROBE, _A.ARM)),
     (_D, Input.REPEATED):  (_D, ()),
@@ -179,7 +181,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_D, Input.REMOVED):   (_N, (_A.FORGET,)),
     # asking the known host: without an answer the entry goes, and the next packet asks all hosts. If the
     # answer then names the same port, the host was up and its path has changed (B6).
-    (_P, Input.MISS):      (_P, (_A.RESEND,)),
+    (_P, Input.MISS):      (_P, (_A.SEND, _A.RESEND)),
     (_P, Input.USED):      (_P, ()),
     (_P, Input.TIMEOUT):   (_P, (_A.PROBE, _A.ARM)),
     (_P, Input.EXHAUSTED): (_N, (_A.REVALIDATE, _A.FORGET)),

@@ -368,11 +368,24 @@ def test_we_ask_from_the_address_that_the_waiting_packet_has() -> None:
     assert [m.sender_ip for _, m in bench.sent_arp()] == [OUR_V4]
 
 
-@pytest.mark.parametrize("state", [State.REACHABLE, State.STALE, State.DELAY, State.PROBE])
-def test_a_miss_that_was_on_its_way_when_the_entry_came_is_sent_on(state: State) -> None:
+@pytest.mark.parametrize(
+    ("state", "action"),
+    [
+        (State.REACHABLE, NeighAction.SEND),
+        (State.STALE, NeighAction.NOTIFY),
+        (State.DELAY, NeighAction.SEND),
+        (State.PROBE, NeighAction.SEND),
+    ],
+)
+def test_a_miss_of_a_usable_neighbour_publishes_it_again_and_sends_the_packet(
+    state: State, action: NeighAction
+) -> None:
+    """The pump may have lost the entry; or the miss was on its way when the entry came."""
     bench = v6_in(state)
-    effects = bench.host.engine.miss(bench.now, PEER_V6, b"late")
-    assert effects == [SendPacket(b"late")]
+    published, sent = bench.host.engine.miss(bench.now, PEER_V6, b"late")
+    assert isinstance(published, Publish)
+    assert (published.next_hop, published.action) == (PEER_V6, action)
+    assert sent == SendPacket(b"late")
 
 
 @pytest.mark.parametrize("state", [State.STALE, State.DELAY, State.PROBE])
