@@ -234,7 +234,8 @@ class SaClient:
 
         Without `params` the group must exist, which is right for the broadcast group (B1, B4). With them
         the SA creates a group that does not exist (M3); an existing group must have the same MTU and rate.
-        The client leaves the group again after a cancelled join.
+        The client leaves the group again after a cancelled join. A caller on another loop has to leave, too,
+        because the answer may have been on its way to that loop.
         """
         return await self._memberships.join(group, join_state, params)
 

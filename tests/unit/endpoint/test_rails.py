@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -282,6 +283,32 @@ def test_a_device_that_goes_and_comes_back_joins_again(two: Two) -> None:
     until(lambda: _states(endpoint) == ["active", "down"])
     until(lambda: two.members() == {2, 3})
     assert two.port("memory0") is not first
+
+
+def test_a_rail_that_ceases_to_wait_leaves_the_group_whose_join_has_just_succeeded(
+    two: Two,
+) -> None:
+    """The answer is on its way to the interface when the flush ends the rail's membership: the rail could
+    not join again for its queue pair otherwise."""
+    interface = two.open()._opened()
+    follower, sa = interface._follower, two.port("memory1").sa
+    assert follower is not None
+    assert interface.subnet is not None
+    groups = interface.subnet.received
+    until(lambda: len(sa.held) > 0)
+
+    async def replace_members() -> None:
+        follower.close_backups()
+        until(lambda: sa.held == ())
+        follower.open_backups()
+        follower.receiving(groups)
+        await asyncio.sleep(0)  # the task asks for the broadcast group
+        until(lambda: len(sa.held) > 0)  # the SA client's thread takes the answer
+        follower.close_backups()
+
+    asyncio.run_coroutine_threadsafe(replace_members(), interface.loop).result()
+    until(lambda: sa.held == ())
+    until(lambda: two.members() == {2})
 
 
 def test_a_child_has_the_ports_of_its_parent_and_goes_on_without_it(two: Two) -> None:
