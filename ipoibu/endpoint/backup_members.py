@@ -55,9 +55,9 @@ class BackupMember:
         self._broadcast = mgid.broadcast(params.pkey, params.scope)
         self._pkey_place = pkey_place(sa, params.pkey)
         self._wanted = set(groups)
-        # The client's memberships, with those of joins and leaves under way, and ...
-        self._joined = set(groups) if is_joined else set()
+        self._joined = set(groups) if is_joined else set()  # the client's memberships, and ...
         self._confirmed = self._joined.copy()  # ... those since the subnet changed
+        self._joining: set[Gid] = set()  # requested; the SA may have added us already
         self._is_member = is_joined  # of the broadcast group, whichever its parameters
         self._changed = asyncio.Event()
         sa.listen(self._notified)
@@ -82,12 +82,12 @@ class BackupMember:
     def hand_over(self) -> None:
         """End, and leave the memberships to the `Subnet` that takes over."""
         self._end()
-        self._leave(self._joined - self._wanted)
+        self._leave((self._joined | self._joining) - self._wanted)
 
     def close(self) -> None:
         """End, and leave all groups."""
         self._end()
-        self._leave(self._joined)
+        self._leave(self._joined | self._joining)
 
     def _end(self) -> None:
         self._sa.unlisten(self._notified)
@@ -145,36 +145,27 @@ class BackupMember:
                 if group == self._broadcast:
                     raise
                 refused = refused or error
-        for group in self._joined - self._wanted:
-            self._confirmed.discard(group)
-            await self._quit(group)
+        surplus = self._joined - self._wanted
+        self._joined -= surplus
+        self._confirmed -= surplus
+        self._leave(surplus)
         if refused is not None:
             raise refused
 
     async def _join(self, group: Gid) -> None:
-        is_broadcast, was_joined = group == self._broadcast, group in self._joined
-        self._joined.add(group)
+        is_broadcast = group == self._broadcast
+        self._joining.add(group)
         try:
             record = await self._sa.join(group, params=None if is_broadcast else self._params)
-        except LinkError:
-            if not was_joined:
-                self._joined.discard(group)
-            raise
+            self._joined.add(group)
+        finally:
+            self._joining.discard(group)
         if is_broadcast:
             self._is_member = True
             found = replace(link_params(record), is_limited=self._params.is_limited)
             if found != self._params:
                 raise LinkError(f"{group} has other parameters than the interface's link")
         self._confirmed.add(group)
-
-    async def _quit(self, group: Gid) -> None:
-        """Leave the group; the client is no member then, whatever the SA answers."""
-        try:
-            await self._sa.leave(group)
-        except LinkError:
-            self._joined.discard(group)
-            raise
-        self._joined.discard(group)
 
     def _why_not(self) -> str | None:
         """Return why the queue pair of the rail cannot be in the partition; None if it can."""

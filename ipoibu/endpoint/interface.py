@@ -45,7 +45,6 @@ from ipoibu.proto.transition import Topic, Transition
 if TYPE_CHECKING:
     from ipoibu.endpoint.rail_follower import RailFollower
     from ipoibu.endpoint.rails import Rails
-    from ipoibu.endpoint.rc_shell import RcShell
     from ipoibu.endpoint.subnet import Subnet
 
 _log = logging.getLogger(__name__)
@@ -159,7 +158,8 @@ class Interface:
             self._take_over(kept)
         if self._follower is not None:
             self._follower.open_backups()
-        self._run_path()
+        self.shell.start()
+        self._watch_fabric()
         self._poll_later()
         self.perform(self.engine.start(self.loop.time()))
         if self.rc is not None:
@@ -296,10 +296,6 @@ class Interface:
         self.config = config
         self.demand_flush(f"the mode is {mode} now")
 
-    def _run_path(self) -> None:
-        self.shell.start()
-        self._watch_fabric()
-
     def _watch_fabric(self) -> None:
         """Hear of the peers of a mesh, and of the events of the port."""
         self.fabric.listen(self._learned, self._gone)
@@ -381,11 +377,9 @@ class Interface:
         self.path, self.port, self._gid = path, path.port, path.port.info.gid
         self._carrier.follow(path.port)
         self.shell.moved(path)
-        if self.rc is not None and not self._try_rc(partial(self._move_rc, self.rc)):
+        rc = self.rc
+        if rc is not None and not self._try_rc(lambda: rc.move(path.port.cm(), path.rc_config())):
             self._gid = before_gid  # `_look_at_port` tries again
-
-    def _move_rc(self, rc: RcShell) -> None:
-        rc.move(self.port.cm(), self.path.rc_config())
 
     def demand_flush(self, why: str) -> None:
         """Make another data path, by a heavy flush."""
@@ -469,9 +463,8 @@ class Interface:
         """Take the addresses that a peer of a mesh announces; any thread may call it."""
 
         def learn() -> None:
-            if (
-                not self.shell.is_severed
-            ):  # else the peer announces them to the next queue pair, too
+            # The next queue pair has no entries of this one; its peers announce themselves again.
+            if not self.shell.is_severed:
                 self.perform(self.engine.learned(self.loop.time(), hwaddr, addresses))
 
         with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends

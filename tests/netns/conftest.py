@@ -26,11 +26,8 @@ from ipoibu.lab.namespace import NETNS_DIR, Namespace
 from tests.lab_report import pytest_runtest_call
 from tests.privilege import pytest_collection_modifyitems, pytest_configure
 
-__all__ = [
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_runtest_call",
-]  # pytest finds them here
+# pytest finds these here
+__all__ = ["pytest_collection_modifyitems", "pytest_configure", "pytest_runtest_call"]
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 Until = Callable[..., Any]

@@ -17,11 +17,8 @@ from ipoibu.lab.ibsim import Ibsim
 from tests.lab_report import pytest_runtest_call
 from tests.privilege import pytest_collection_modifyitems, pytest_configure
 
-__all__ = [
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_runtest_call",
-]  # pytest finds them here
+# pytest finds these here
+__all__ = ["pytest_collection_modifyitems", "pytest_configure", "pytest_runtest_call"]
 
 ROOT: Final = Path(__file__).parents[2]
 HOST: Final = Path(__file__).with_name("host.py")
