@@ -75,7 +75,7 @@ def confine_daemon(config: InterfaceConfig, outside: Outside | None = None) -> N
 
 @contextlib.contextmanager
 def namespace_helper(config: InterfaceConfig) -> Iterator[NamespaceHelper | None]:
-    """The process that lets the daemon follow an interface to other namespaces; None without the right.
+    """The process that lets the daemon follow an interface to other namespaces; None where it could not.
 
     Call it while the process has one thread, and before it imports what the helper does not need.
     """

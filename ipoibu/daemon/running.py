@@ -490,15 +490,9 @@ class RunningInterface:
         if self._helper is None:
             raise NotPermitted(
                 "the interface moved to another network namespace: to follow it there, `ipoibu up`"
-                " needs CAP_SYS_ADMIN and CAP_NET_BROADCAST at its start (docs/software.md)"
+                " needs CAP_SYS_ADMIN and CAP_NET_BROADCAST at its start, and Linux 5.2 (docs/software.md)"
             )
-        try:
-            return self._helper.locate(self._tun.fd)
-        except OSError as error:
-            raise LinkError(
-                "the interface moved to another network namespace, and this kernel does not show which"
-                f" ({error.strerror}): that needs Linux 5.2"
-            ) from error
+        return self._helper.locate(self._tun.fd)
 
     def _follow_to(self, namespace: Namespace) -> None:
         """Begin anew in `namespace`: the kernel has set the interface down, without addresses and routes."""

@@ -19,6 +19,7 @@ import gc
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import struct
@@ -39,7 +40,8 @@ from ipoibu.sandbox.libc import CLONE_NEWNET, setns
 from ipoibu.sandbox.stages import Needs, Stage, confine
 from ipoibu.sandbox.user import User
 
-TUNGETDEVNETNS: Final = 0x54E3  # linux/if_tun.h, Linux 5.2
+TUNGETDEVNETNS: Final = 0x54E3  # linux/if_tun.h
+_TUNGETDEVNETNS_SINCE: Final = (5, 2)
 
 # linux/rtnetlink.h, linux/net_namespace.h
 _RTM_NEWNSID: Final = 88
@@ -79,9 +81,11 @@ class NamespaceHelper:
 
     @staticmethod
     def is_possible() -> bool:
-        """Return whether this process may enter namespaces, and get notices of their changes."""
+        """Return whether the kernel tells where a TUN is, and this process may enter other namespaces and
+        get notices of their changes."""
         held = capabilities.permitted()
-        return all(held >> capability & 1 for capability in _CAPABILITIES)
+        is_allowed = all(held >> capability & 1 for capability in _CAPABILITIES)
+        return is_allowed and _kernel() >= _TUNGETDEVNETNS_SINCE
 
     def locate(self, tun: int) -> Namespace:
         """Return the namespace of the TUN; `NoSuchDevice` if the TUN's interface is gone."""
@@ -240,7 +244,7 @@ class _Server:
             opened.append(_notices())
             return {}
         [tun] = fds
-        namespace = fcntl.ioctl(tun, TUNGETDEVNETNS)
+        namespace = _namespace_of(tun)
         try:
             inode = os.fstat(namespace).st_ino
             if request.get("inode", inode) != inode:
@@ -281,6 +285,21 @@ class _Server:
                 if kind == _NETNSA_NSID:
                     return int(struct.unpack_from("=i", value)[0])
         return _UNASSIGNED
+
+
+def _kernel() -> tuple[int, ...]:
+    """Version and patchlevel of the running kernel."""
+    return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
+
+
+def _namespace_of(tun: int) -> int:
+    """Open the namespace where the TUN is; ENODEV while the kernel ends it, and the TUN with it."""
+    try:
+        return fcntl.ioctl(tun, TUNGETDEVNETNS)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # net/core/net_namespace.c, get_net_ns
+            raise OSError(errno.ENODEV, "the namespace is ending") from error
+        raise
 
 
 def _attribute(kind: int, value: int) -> bytes:

@@ -321,6 +321,46 @@ def test_the_helper_opens_what_the_daemon_needs_and_nothing_else(
     }
 
 
+ENDING = """
+import os, subprocess
+from ipoibu.errors import NoSuchDevice
+from ipoibu.host.namespace_helper import NamespaceHelper
+from ipoibu.host.tun import Tun
+from ipoibu.lab.namespace import Namespace
+from ipoibu.sandbox.stages import Stage
+
+def is_refused(helper, number):
+    name = f"ipoibu-{os.getpid()}-ending{number}"
+    namespace = Namespace.create(name)
+    with Tun.open("t0") as tun:
+        subprocess.run(["ip", "link", "set", "t0", "netns", name], check=True)
+        moved = helper.locate(tun.fd)
+        namespace.remove()
+        while True:
+            try:
+                moved.inet_socket().close()
+                refused = False
+            except NoSuchDevice:
+                refused = True
+            try:
+                tun.current_name()
+            except OSError:
+                return False
+            if refused:
+                return True
+
+with NamespaceHelper("t0", None, Stage.SECCOMP) as helper:
+    print(any(is_refused(helper, number) for number in range(500)))
+"""
+
+
+def test_the_helper_finds_no_interface_while_its_namespace_ends(
+    pods: tuple[Namespace, Namespace],
+) -> None:
+    """The TUN is still there, but nothing can enter its namespace any more."""
+    assert _run(pods[0], sys.executable, "-c", ENDING).stdout == "True\n"
+
+
 def test_an_interface_in_another_namespace_moves_on(
     bare: Lab, pods: tuple[Namespace, Namespace], until: Until
 ) -> None:
