@@ -9,11 +9,18 @@ shows_groups() { # both groups of the receivers
     [[ $shown == *ff12:401b:ffff::f01:203* && $shown == *ff12:601b:ffff::1234* ]]
 }
 
+meets_peer() { # the peer may be one that dials us, a while after both are up
+    local shown
+    shown=$(ipoibu peers ib0)
+    [[ $shown == *" LIVE "* ]]
+}
+
 # Pings, multicast and TCP between two guests. The first one receives.
 converse() { # DEVICE [OPTION...]
     local other=$((3 - LAB_INDEX)) streams=1
     [[ " $* " != *" --queues "* ]] || streams=8 # so that every queue has some
     ib_up "$@"
+    [[ " $* " != *" --peer "* ]] || until_true 30 "the peer" meets_peer
     meet up 40
     pings 5 "10.9.0.$other"
     pings 5 "fd00:9::$other"
