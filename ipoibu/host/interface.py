@@ -204,9 +204,9 @@ class Interface:
         """Set the addresses and routes that the kernel dropped while the interface was down; log
         failures."""
         leased = self._leased.values()
-        present = self._netlink.addresses(self.index)
-        missing = set(self.spec.addresses) - present
         try:
+            present = self._netlink.addresses(self.index)
+            missing = set(self.spec.addresses) - present
             if self.spec.ipv6:
                 if not self._settle_mode():
                     self._remove_generated()

@@ -54,7 +54,7 @@ _PATHS: Final = ("/proc/sys/net/", "/proc/thread-self/net/")
 _CAPABILITIES: Final = frozenset(
     (CAP_NET_ADMIN, capabilities.CAP_SYS_ADMIN, capabilities.CAP_NET_BROADCAST)
 )
-_ANSWER_S: Final = 5.0
+_ANSWER_S: Final = 20.0  # the kernel may hold the helper up while it ends other namespaces
 _MESSAGE_BYTES: Final = 4096
 _GONE: Final = (errno.ESTALE, errno.EBADFD, errno.ENODEV)
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -71,6 +71,7 @@ class NamespaceHelper:
     ) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
+        self._requests = 0
         if last >= Stage.SECCOMP:
             seccomp.load()
         self._pid = os.fork()
@@ -115,23 +116,34 @@ class NamespaceHelper:
         self, request: Mapping[str, object], tun: int | None
     ) -> tuple[dict[str, Any], list[int]]:
         with self._lock:
+            self._requests += 1
+            request = {**request, "request": self._requests}
             try:
                 fds = [] if tun is None else [tun]
                 socket.send_fds(self._channel, [json.dumps(request).encode()], fds)
-                data, fds, _, _ = socket.recv_fds(self._channel, _MESSAGE_BYTES, 1)
+                answer, fds = self._receive()
             except OSError as error:
                 raise IpoibuError("the namespace helper does not answer") from error
         for fd in fds:
             os.set_inheritable(fd, False)
-        if not data:
-            raise IpoibuError("the namespace helper has ended")
-        answer = json.loads(data)
         code = answer.get("errno")
         if code in _GONE:
             raise NoSuchDevice("the interface is gone: another program removed it")
         if code is not None:
             raise OSError(code, os.strerror(code))
         return answer, fds
+
+    def _receive(self) -> tuple[dict[str, Any], list[int]]:
+        """Return the answer to the last request; earlier answers may come late."""
+        while True:
+            data, fds, _, _ = socket.recv_fds(self._channel, _MESSAGE_BYTES, 1)
+            if not data:
+                raise IpoibuError("the namespace helper has ended")
+            answer = json.loads(data)
+            if answer["request"] == self._requests:
+                return answer, fds
+            for fd in fds:
+                os.close(fd)
 
 
 class MovedNamespace(Namespace):
@@ -225,12 +237,14 @@ class _Server:
             if not data:
                 return
             opened: list[int] = []
+            request = json.loads(data)
             try:
-                answer = self._answer(json.loads(data), fds, opened)
+                answer = self._answer(request, fds, opened)
             except OSError as error:
                 answer = {"errno": error.errno}
             except (IpoibuError, ValueError, LookupError, TypeError, AttributeError):
                 answer = {"errno": errno.EINVAL}
+            answer["request"] = request["request"]
             with contextlib.suppress(BrokenPipeError):
                 socket.send_fds(self._channel, [json.dumps(answer).encode()], opened)
             for fd in (*fds, *opened):

@@ -7,6 +7,7 @@ that the route sync has to notice.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -108,14 +109,18 @@ class NetlinkSocket:
         self._sequence += 1
         length, flags = 16 + len(body), NLM_F_REQUEST | flags
         message = struct.pack("=IHHII", length, kind, flags, self._sequence, 0) + body
-        if self._kept is not None:
+        if self._kept is None:
+            return self._exchange_once(message, action)
+        with _errors_of(action):
             self._kept.send(message)
-            return self._answers(self._kept, action)
-        return self._exchange_once(message, action)
+        return self._answers(self._kept, action)
 
     def _exchange_once(self, message: bytes, action: str) -> Iterator[tuple[bytes, int]]:
-        with _open(self.namespace) as opened:
-            opened.send(message)
+        with _errors_of(action):
+            opened = _open(self.namespace)
+        with opened:
+            with _errors_of(action):
+                opened.send(message)
             yield from self._answers(opened, action)
 
     def exchange_all(self, kind: int, body: bytes, action: str) -> list[tuple[bytes, int]]:
@@ -128,7 +133,8 @@ class NetlinkSocket:
 
     def _answers(self, opened: socket.socket, action: str) -> Iterator[tuple[bytes, int]]:
         while True:
-            data = opened.recv(RECEIVE_BYTES)
+            with _errors_of(action):
+                data = opened.recv(RECEIVE_BYTES)
             for offset, kind, flags, sequence in split(data):
                 if sequence != self._sequence:
                     continue  # a late answer to a request that failed
@@ -141,6 +147,15 @@ class NetlinkSocket:
                 yield data, offset
                 if not flags & NLM_F_MULTI:  # with the flag more messages follow, up to NLMSG_DONE
                     return
+
+
+@contextlib.contextmanager
+def _errors_of(action: str) -> Iterator[None]:
+    """Have errors of the socket itself, which may be closed, say what failed."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(error.errno or errno.EIO, action, "") from error
 
 
 def _open(namespace: Namespace) -> socket.socket:

@@ -25,7 +25,7 @@ from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, Us
 TUN_PATH: Final = "/dev/net/tun"
 VNET_HEADER_BYTES: Final = 16  # ext/core/frame.h: leaves room for the encapsulation header
 NAME_MAX: Final = 15  # IFNAMSIZ - 1
-DYING_S: Final = 0.5  # a TUN may outlive its process for this time
+DYING_S: Final = 3.0  # a TUN may outlive its process for this time
 
 # linux/if_tun.h
 TUNSETIFF: Final = 0x400454CA
@@ -212,7 +212,7 @@ def _stays(name: str) -> bool:
     while _exists(name):
         if not Path(f"/sys/class/net/{name}/tun_flags").exists() or time.monotonic() > deadline:
             return True
-        time.sleep(DYING_S / 20)
+        time.sleep(0.025)
     return False
 
 

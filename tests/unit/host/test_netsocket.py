@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from ipoibu.errors import LinkError, NoSuchDevice, NotPermitted
-from ipoibu.host.netsocket import refusal, split, verdict
+from ipoibu.host.netsocket import NLM_F_DUMP, NetlinkSocket, refusal, split, verdict
 
 # An NLMSG_ERROR for sequence 5 as Linux 6.18 sends it with NETLINK_CAP_ACK and NETLINK_EXT_ACK:
 # header 16, error -101 (ENETUNREACH), request header 16, attribute 1 with the kernel's own words.
@@ -32,6 +32,13 @@ def test_an_acknowledgement_is_norefusal() -> None:
 def test_a_message_of_impossible_length_ends_the_datagram() -> None:
     assert list(split(bytes(64))) == []
     assert list(split(b"\x10\0\0")) == []
+
+
+def test_a_request_on_a_closed_socket_says_what_failed() -> None:
+    netlink = NetlinkSocket()
+    netlink.close()
+    with pytest.raises(LinkError, match=r"^listing links: Bad file descriptor"):
+        netlink.exchange_raw(18, NLM_F_DUMP, bytes(16), "listing links")
 
 
 @pytest.mark.parametrize(
