@@ -127,6 +127,7 @@ class RunningInterface:
 
     def unfollow(self) -> None:
         """Stop following the kernel: the interface ends soon."""
+        self._is_closed = True
         self._side.close()
         self._duplicates.close()
 
@@ -170,6 +171,8 @@ class RunningInterface:
         self._succession.clear_up(self._interface)
         self._pending = self._side.ipv6_addresses()
         self._link = self._side.start()
+        if self._link is None:
+            raise NoSuchDevice("the interface left its network namespace before it was up")
         self._leases.begin(self._interface)
         stack.callback(self._duplicates.close)
         actions: dict[str, Action] = dict(self._actions)
@@ -252,6 +255,7 @@ class RunningInterface:
     async def settle(self) -> None:
         """Wait until the endpoint has probed every IPv6 address and has a lease if DHCP is to give one, or
         until `stop`: an interface is "up" when its addresses are usable."""
+        until_s = self._loop.time() + LEASE_WAIT_S
         if self._pending:
             await self._wait_for(self._verdicts, VERDICTS_S)
         endpoint, leases = self.config.endpoint, self._leases
@@ -259,7 +263,6 @@ class RunningInterface:
             ("DHCP", endpoint.dhcp, leases.had_one),
             ("DHCPv6", endpoint.dhcp6, leases.had_one6),
         )
-        until_s = self._loop.time() + LEASE_WAIT_S
         for kind, client, had_one in clients:
             if client is None or self._stop.is_set():
                 continue
@@ -379,6 +382,8 @@ class RunningInterface:
             self._on_failure(reason)
 
     def _verdict(self, address: IpAddress, duplicate: bool) -> None:
+        if self._is_closed:
+            return
         if duplicate:
             self._duplicates.lost(address, self._interface)
         elif self._duplicates.won(address):
@@ -389,20 +394,24 @@ class RunningInterface:
             self._verdicts.set()
 
     def _mtu_changed(self, mtu_bytes: int) -> None:
-        if self._link is None:
+        if self._link is None or self._is_closed:
             return  # `configure` comes later, and uses this MTU
         try:
             self._interface.follow_mtu(mtu_bytes, self._link)
+        except NoSuchDevice:
+            pass  # it is moving: `_follow_to` sets this MTU
         except IpoibuError as error:
             self._fail(str(error))
 
     def _lease_changed(self, lease: Lease | None) -> None:
         self._succession.leased(4, lease)
-        self._leases.changed(lease)
+        if not self._is_closed:
+            self._leases.changed(lease)
 
     def _lease6_changed(self, lease: Lease6 | None) -> None:
         self._succession.leased(6, lease)
-        self._leases.changed6(lease)
+        if not self._is_closed:
+            self._leases.changed6(lease)
 
     def _link_changed(self, is_up: bool, speed_mbps: int | None) -> None:
         if self._is_closed:
@@ -429,7 +438,7 @@ class RunningInterface:
 
     def _follow(self, link: Link | None) -> None:
         if link is None:
-            self._loop.call_soon(self._move)
+            self._move_soon()
             return
         if link.name != self._name:
             self._renamed(link.name)
@@ -464,12 +473,15 @@ class RunningInterface:
         if self._namespace.is_here:
             self._fail(reason)
         else:
-            self._loop.call_soon(self._move, reason)
+            self._move_soon(reason)
 
-    def _move(self, reason: str | None = None) -> None:
-        """Follow the interface to the namespace where it is now; it ends if the interface is gone, or with
-        `reason` if it has not moved."""
-        if self._failed or self._is_closed:
+    def _move_soon(self, reason: str | None = None) -> None:
+        self._loop.call_soon(self._move, self._side, reason)
+
+    def _move(self, left: KernelSide, reason: str | None = None) -> None:
+        """Follow the interface from `left` to the namespace where it is now; it ends if the interface is
+        gone, or with `reason` if it has not moved."""
+        if self._failed or self._is_closed or left is not self._side:
             return
         try:
             namespace = self._locate()
@@ -478,15 +490,18 @@ class RunningInterface:
             self._follow_to(namespace)
         except NoSuchDevice:
             # The interface moves or changes its name meanwhile; `_locate` fails if it is gone.
-            self._loop.call_later(MOVE_RETRY_S, self._move)
+            self._loop.call_later(MOVE_RETRY_S, self._move, self._side)
         except (IpoibuError, OSError) as error:
             self._fail(str(error))
 
-    def _locate(self) -> Namespace:
+    def _current_name(self) -> str:
         try:
-            self._tun.current_name()
+            return self._tun.current_name()
         except OSError as error:
             raise LinkError("the interface is gone: another program removed it") from error
+
+    def _locate(self) -> Namespace:
+        self._current_name()
         if self._helper is None:
             raise NotPermitted(
                 "the interface moved to another network namespace: to follow it there, `ipoibu up`"
@@ -500,7 +515,7 @@ class RunningInterface:
         self._side.withdraw()
         self._duplicates.close()
         self._namespace = namespace
-        name = self._tun.current_name()
+        name = self._current_name()
         spec = replace(self._interface.spec, name=name, addresses=(), routes=())
         self._side = self._make_side(spec)
         self._link = self._side.start()
