@@ -31,6 +31,7 @@ class Heartbeat:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_S):
                     await self._answered.wait()
+            if self._answered.is_set():  # perhaps together with the time-out
                 return
 
     def answered(self) -> None:

@@ -63,6 +63,10 @@ class FlushedInterface(Protocol):
         """Undo `find_link`."""
         ...
 
+    def fail(self, reason: str) -> None:
+        """End the interface, which cannot go on."""
+        ...
+
 
 class HeavyFlush:
     """Carries heavy flushes out, one at a time; every method runs on the interface's loop.
@@ -115,6 +119,10 @@ class HeavyFlush:
                 if backoff.refusals.add():
                     place, times = self._interface.place, backoff.refusals.times
                     _log.warning("%s: the link stays down: %s%s", place, error, times)
+            except Exception as error:  # the process has no memory or threads left
+                _log.error("%s: no other queue pair", self._interface.place, exc_info=error)
+                self._interface.fail(f"no other queue pair: {type(error).__name__}: {error}")
+                break
             await rest(backoff, self._changed)
         self._task = None
 

@@ -350,7 +350,7 @@ class Interface:
                 self._port_timer.cancel()
             if self.path.event_fd is not None:
                 self.loop.remove_reader(self.path.event_fd)
-            self._callbacks.on_failure(str(error))
+            self.fail(str(error))
             return
         if self.shell.is_severed:
             self._port_active = active  # `resume` reads this field and the GID
@@ -472,9 +472,13 @@ class Interface:
 
     def _gone(self, hwaddr: HwAddr) -> None:
         """End the connections with a host that is no peer any more; any thread may call it."""
-        if self.rc is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
-                self.loop.call_soon_threadsafe(self.rc.forget, hwaddr)
+
+        def forget() -> None:
+            if self.rc is not None:
+                self.rc.forget(hwaddr)
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
+            self.loop.call_soon_threadsafe(forget)
 
     def follow_allmulticast(self, is_wanted: bool) -> None:
         """Receive all groups of the link if a program wants that, or the configuration."""
@@ -565,6 +569,10 @@ class Interface:
         if self.subnet is not None:
             self.subnet.leave_link()
 
+    def fail(self, reason: str) -> None:
+        """End the interface, which cannot go on."""
+        self._callbacks.on_failure(reason)
+
     def resume(self, params: PartitionParams) -> None:
         """Make another queue pair and pump, over the same device, for the same engine; bring the link up."""
         if self.subnet is not None:
@@ -577,7 +585,7 @@ class Interface:
         except BaseException as error:
             path.close()
             if isinstance(error, UsageError):
-                self._callbacks.on_failure(str(error))
+                self.fail(str(error))
             raise
         self.retired.update(before.pump.counters())
         self.retired["commands_dropped"] += before.pump.commands_dropped
@@ -593,6 +601,8 @@ class Interface:
         self._watch_fabric()
         if self._port_active:
             self.up()
+        else:
+            self.leave_link()  # the engine, which knows nothing of this membership, joins with the port
         self.shell.drain()
         if path.mtu_bytes != before.mtu_bytes:
             self._callbacks.on_mtu(path.mtu_bytes)

@@ -80,11 +80,10 @@ class Pinger:
         began = self._loop.time()
         try:
             self._perform(self._engine.ping(began, ip, known))
-            async with asyncio.timeout(timeout_s):
-                hwaddr = await future
-            return _outcome(ip, hwaddr or known, self._loop.time() - began, None)
-        except TimeoutError:
-            return _outcome(ip, known, None, self._engine.pings.silence(ip, known))
+            await asyncio.wait((future,), timeout=timeout_s)
+            if not future.done():
+                return _outcome(ip, known, None, self._engine.pings.silence(ip, known))
+            return _outcome(ip, future.result() or known, self._loop.time() - began, None)
         finally:
             self._engine.pings.end(ip)
             waiting.discard(future)

@@ -9,6 +9,7 @@ was not there at the start, is opened as soon as it is there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -253,7 +254,8 @@ class Rails:
         self._is_closed = True
         for rail in self._rails:
             if rail.opening is not None:
-                rail.opening.cancel()
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and the task with it
+                    rail.opening.cancel()
             self._part(rail)
 
     def lend(self, device: str, number: int) -> SharedPort:

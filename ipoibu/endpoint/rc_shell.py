@@ -14,6 +14,7 @@ import logging
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from ipoibu import _core
@@ -102,7 +103,9 @@ class RcShell:
         policy = RcPolicy(
             config, random.Random(), self._cm.serials, self._observe, self._fabric.admits
         )
-        self._subscriber = self._cm.subscribe(policy.service_ids, self._deliver, config.pkey)
+        self._subscriber = self._cm.subscribe(
+            policy.service_ids, partial(self._deliver, policy), config.pkey
+        )
         return policy
 
     # ---- life
@@ -220,12 +223,12 @@ class RcShell:
 
     # ---- from the CM
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, policy: RcPolicy, event: Event) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
-            self._loop.call_soon_threadsafe(self._managed, event)
+            self._loop.call_soon_threadsafe(self._managed, policy, event)
 
-    def _managed(self, event: Event) -> None:
-        if not self._closed:
+    def _managed(self, policy: RcPolicy, event: Event) -> None:
+        if policy is self._policy and not self._closed:  # else we have moved meanwhile
             self._effects.perform(self._policy.event(self._now(), event))
 
     # ---- effects

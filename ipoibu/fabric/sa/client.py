@@ -49,6 +49,7 @@ from ipoibu.wire.sa import Attribute, ClassPortInfo
 _log = logging.getLogger(__name__)
 
 LEAVE_S: Final = 2.0  # `aclose` waits so long for the SA to confirm that we left
+_END_MAX_S: Final = 30.0  # twice LEAVE_S, and what a busy machine adds
 LOOK_S: Final = 1.0  # the longest delay until we notice a change of LID, SM or P_Keys
 CONFIRM_S: Final = 10.0  # the longest delay until we notice that an SA restarted and forgot us
 
@@ -149,7 +150,9 @@ class SaClient:
         if thread is None or thread.loop.is_closed():
             return
         try:
-            self.submit(self._end).result(3 * LEAVE_S)
+            self.submit(self._end).result(_END_MAX_S)
+        except TimeoutError:
+            _log.warning("%s: the client of the SA does not end in time", self._place)
         finally:
             thread.stop()
 

@@ -131,7 +131,10 @@ class KernelSaPort:
             raise NoSuchDevice(f"{self._device}/{self._port}: no such InfiniBand port")
         if self._text("link_layer") != "InfiniBand":
             raise LinkError(f"{self._device}/{self._port}: not an InfiniBand port")
-        keys = sorted((self._directory / "pkeys").iterdir(), key=lambda path: int(path.name))
+        try:
+            keys = sorted((self._directory / "pkeys").iterdir(), key=lambda path: int(path.name))
+        except OSError as error:  # the device goes
+            raise NoSuchDevice(f"{self._device}/{self._port}: pkeys: {error.strerror}") from error
         return MadPortInfo(
             self._device,
             self._port,

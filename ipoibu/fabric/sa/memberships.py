@@ -67,8 +67,12 @@ class Memberships:
             return await self._become((group, state), params)
 
     async def leave(self, group: Gid, join_state: JoinState) -> None:
+        held = (group, join_state)
+        self._held.pop(
+            held, None
+        )  # at once: whoever joins from now on waits for the lock behind us
         async with self._lock(group):
-            await self._give_up((group, join_state))
+            await self._give_up(held)
 
     async def leave_to_send(self, group: Gid) -> None:
         async with self._lock(group):

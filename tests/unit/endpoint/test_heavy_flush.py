@@ -9,12 +9,13 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from ipoibu import Endpoint, PKey
 from ipoibu.endpoint.capture import SNAP_MAX_BYTES
+from ipoibu.endpoint.shell import Shell
 from ipoibu.errors import LinkError
 from ipoibu.fabric.memory import MemoryUd
 from ipoibu.fabric.sa.flush import Flush
@@ -236,6 +237,22 @@ def test_a_queue_pair_that_cannot_be_made_is_tried_again_and_the_link_left_meanw
     renewed(endpoint, 1)
 
 
+def test_a_pump_that_takes_no_commands_after_a_flush_ends_the_interface(
+    subnet: Subnet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subnet.host()
+    resume = Shell.resume
+
+    def fail(shell: Shell, *arguments: Any) -> None:
+        resume(shell, *arguments)
+        raise BufferError("the command ring is full")
+
+    monkeypatch.setattr(Shell, "resume", fail)
+    give(subnet.ports[0], 0x8003, 0xFFFF)
+    until(lambda: len(subnet.failures) > 0)
+    assert subnet.failures == ["no other queue pair: BufferError: the command ring is full"]
+
+
 def test_a_port_that_is_down_meanwhile_brings_the_link_up_when_it_is_back(subnet: Subnet) -> None:
     endpoint = subnet.host()
     give(subnet.ports[0], 0x8003)
@@ -245,8 +262,11 @@ def test_a_port_that_is_down_meanwhile_brings_the_link_up_when_it_is_back(subnet
     until(lambda: not endpoint._opened()._port_active)
     until(lambda: not endpoint._shell.is_severed)
     assert not is_up(endpoint)
+    until(lambda: not states(subnet.sa, BROADCAST, 2))  # the engine, which is down, is no member
+    give(subnet.ports[0], 0x8003, 0xFFFF)  # another flush may join again
+    until(lambda: endpoint.stats()["engine.renewals"] == 2 and not endpoint._shell.is_severed)
     subnet.ports[0].up = True
-    renewed(endpoint, 1)
+    renewed(endpoint, 2)
 
 
 def test_thirty_heavy_flushes_leave_no_descriptor_and_no_thread_behind(subnet: Subnet) -> None:

@@ -291,6 +291,15 @@ def test_a_new_address_begins_anew(desk: Desk) -> None:
     assert desk.driver.snapshot() == []
 
 
+def test_events_that_were_on_their_way_to_the_former_address_are_ignored(desk: Desk) -> None:
+    before = desk.manager.deliver
+    desk.driver.rename(HwAddr(Qpn(0x48), Gid.parse("fe80::9"), RC_FLAG))
+    before(Requested(Handle(Role.PASSIVE, 0), PEER.gid, 0, ATTRIBUTES, THEIRS))
+    desk.loop.run_until_complete(asyncio.sleep(0))
+    assert desk.manager.requests == []
+    assert desk.driver.snapshot() == []
+
+
 def test_events_after_the_end_are_ignored(desk: Desk) -> None:
     handle = desk.connect()
     desk.driver.close()

@@ -636,6 +636,25 @@ def test_closing_ends_every_question_and_gives_the_port_back() -> None:
     run(scenario)
 
 
+def test_who_joins_behind_a_leave_is_no_member_before() -> None:
+    """A heavy flush: the interface joins again while the leave waits for a join of the same group."""
+
+    async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
+        broadcast = mgid.broadcast(DEFAULT)
+        await client.join(broadcast)
+        under_way = asyncio.ensure_future(client.join(broadcast))
+        await asyncio.sleep(0)
+        leave = asyncio.ensure_future(client.leave(broadcast))
+        await asyncio.sleep(0)
+        assert (broadcast, JoinState.FULL_MEMBER) not in client.held
+        again = asyncio.ensure_future(client.join(broadcast))
+        await asyncio.gather(under_way, leave, again)
+        assert (broadcast, JoinState.FULL_MEMBER) in client.held
+        assert members(fake_sa, broadcast) is not None
+
+    run(scenario)
+
+
 def test_an_orderly_end_leaves_what_is_held() -> None:
     async def played() -> None:
         fake_sa = FakeSa()
