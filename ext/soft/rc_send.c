@@ -170,12 +170,23 @@ void soft_rc_start_sending(struct soft_rc *rc)
     rc->rnr_left = rc->attr.rnr_retry;
 }
 
+/* Returns the time to wait for an acknowledgement: what the consumer asked for, and after several
+ * time-outs in a row two and four times as long, the most that volume 1, §9.7.6.1.3 allows. A peer
+ * whose program gets no CPU for a second keeps its connection. */
+static int64_t ack_wait_ns(const struct soft_rc *rc)
+{
+    unsigned int missed = rc->attr.retry_count - rc->retries_left;
+    unsigned int doublings = missed < 2 ? 0 : missed == 2 ? 1 : 2;
+
+    return (int64_t)SOFT_RC_ACK_BASE_NS << (rc->attr.timeout + doublings);
+}
+
 static void start_timer(struct soft_rc *rc)
 {
     if (in_flight(rc) == 0 || rc->attr.timeout == 0)
         soft_rc_set_timer(rc, SOFT_RC_NO_TIMER);
     else
-        soft_rc_set_timer(rc, soft_clock_ns() + ((int64_t)SOFT_RC_ACK_BASE_NS << rc->attr.timeout));
+        soft_rc_set_timer(rc, soft_clock_ns() + ack_wait_ns(rc));
 }
 
 static bool may_send(const struct soft_rc *rc, const struct soft_rc_position *at)
