@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ipoibu.bench.contender import QUIET, Running, need, processes, sh, wait_ready, wire
+from ipoibu.bench.contender import QUIET, READY_S, Running, need, processes, sh, wait_ready, wire
 from ipoibu.bench.traffic import python
 from ipoibu.lab import NETDEV, Lab, LabError
 from ipoibu.lab.namespace import Namespace
@@ -153,12 +154,26 @@ class Slirp4netns:
             yield Running(wire(second), forwarders, sandboxes, bound=SLIRP_GUEST)
 
 
+def _connect(api: socket.socket, control: Path) -> None:
+    """slirp4netns configures the guest before it listens."""
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            api.connect(str(control))
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            if time.monotonic() > deadline:
+                raise LabError("slirp4netns takes no requests") from error
+            time.sleep(0.02)
+        else:
+            return
+
+
 def _forward(control: Path, protocol: str, address: str, port: int) -> None:
     """Make slirp4netns forward a port of its host to the guest."""
     ends = {"host_addr": address, "host_port": port, "guest_addr": SLIRP_GUEST, "guest_port": port}
     request = {"execute": "add_hostfwd", "arguments": {"proto": protocol, **ends}}
     with socket.socket(socket.AF_UNIX) as api:
-        api.connect(str(control))
+        _connect(api, control)
         api.sendall(json.dumps(request).encode())
         api.shutdown(socket.SHUT_WR)
         answer = api.recv(4096)

@@ -8,7 +8,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -50,6 +51,7 @@ PING_INTERVAL_S: Final = 0.002  # ping's minimum without root
 # From 10 ms on, ping sleeps between two packets; below, it yields its CPU in a loop.
 QUIET_INTERVAL_S: Final = 0.05
 START_S: Final = 60.0
+END_S: Final = 30.0  # longer than its time a program may take
 _RTT: Final = re.compile(r"time=([0-9.]+) ms")
 _STREAM: Final = python("ipoibu.bench.stream")
 _ECHO: Final = python("ipoibu.bench.echo")
@@ -100,12 +102,20 @@ def _iperf3(ends: Ends, seconds: int, arguments: Sequence[str]) -> str:
     try:
         wait_listening(ends.receiver, 5201, "t")
         command = ["iperf3", "-c", ends.address, "-t", f"{seconds}", "-J", *arguments]
-        return ends.sender.run(command, timeout_s=seconds + 30).stdout
-    except subprocess.TimeoutExpired as error:
-        raise LabError(f"iperf3 to {ends.address} did not end") from error
+        with _ending("iperf3", ends):
+            return ends.sender.run(command, timeout_s=seconds + END_S).stdout
     finally:
         server.kill()
         server.wait()
+
+
+@contextmanager
+def _ending(what: str, ends: Ends) -> Iterator[None]:
+    """Have a program that does not end in time fail the measurement, not the bench."""
+    try:
+        yield
+    except subprocess.TimeoutExpired as error:
+        raise LabError(f"{what} to {ends.address} did not end") from error
 
 
 def _costs(pids: Sequence[int], call: Callable[[], Any]) -> tuple[Any, float | None]:
@@ -156,10 +166,13 @@ def super_frames(ends: Ends, seconds: int) -> Sample:
     try:
         wait_listening(ends.receiver, PORT, "u")
         send = [*_STREAM, "send", ends.address, f"{seconds}"]
-        done, used_ns = _costs(ends.pids, lambda: ends.sender.run(send, timeout_s=seconds + 30))
-        if done.returncode != 0:
-            raise LabError(f"udp stream: {done.stderr.strip()[-200:]}")
-        out, _ = server.communicate(b"\n", timeout=10)
+        with _ending("udp stream", ends):
+            done, used_ns = _costs(
+                ends.pids, lambda: ends.sender.run(send, timeout_s=seconds + END_S)
+            )
+            if done.returncode != 0:
+                raise LabError(f"udp stream: {done.stderr.strip()[-200:]}")
+            out, _ = server.communicate(b"\n", timeout=END_S)
     finally:
         if server.poll() is None:
             server.kill()
@@ -176,7 +189,8 @@ def super_frames(ends: Ends, seconds: int) -> Sample:
 
 def _ping(ends: Ends, interval_s: float, count: int) -> list[float]:
     command = ["ping", "-c", str(count), "-i", str(interval_s), "-W", "1", ends.address]
-    times_us = parse_ping_us(ends.sender.run(command, timeout_s=60).stdout)
+    with _ending("ping", ends):
+        times_us = parse_ping_us(ends.sender.run(command, timeout_s=2 * END_S).stdout)
     if not times_us:
         raise LabError(f"ping {ends.address}: no answer")
     return times_us
@@ -201,7 +215,9 @@ def request_response(ends: Ends, seconds: int) -> Sample:
     server = ends.receiver.popen([*_ECHO, "answer", ends.bound])
     try:
         wait_listening(ends.receiver, PORT, "u")
-        done = ends.sender.run([*_ECHO, "ask", ends.address, f"{seconds}"], timeout_s=seconds + 30)
+        ask = [*_ECHO, "ask", ends.address, f"{seconds}"]
+        with _ending("request and response", ends):
+            done = ends.sender.run(ask, timeout_s=seconds + END_S)
     finally:
         server.kill()
         server.wait()

@@ -27,6 +27,7 @@ RESEND_S: Final = 0.5
 PINGS: Final = 3
 TCP_BYTES: Final = 4 << 20
 PORT: Final = 7711
+PIECE_BYTES: Final = 1 << 16
 GROUP4: Final = "239.77.0.1"
 GROUP6: Final = "ff15::77"
 ICMP_ECHO: Final = (8, 0)  # request, reply: RFC 792
@@ -240,7 +241,8 @@ def _transfer(source: Host, target: Host, family: str, data: bytes) -> str:
             with source.socket(_family(family), socket.SOCK_STREAM) as sender:
                 sender.settimeout(PATIENCE_S)
                 sender.connect((_address(target, family), PORT))
-                sender.sendall(data)
+                for at in range(0, len(data), PIECE_BYTES):  # the time-out is for each
+                    sender.sendall(data[at : at + PIECE_BYTES])
                 sender.shutdown(socket.SHUT_WR)
                 return sender.recv(64, socket.MSG_WAITALL).decode(errors="replace")
         finally:
@@ -254,6 +256,6 @@ def _digest(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         with connection:
             connection.settimeout(PATIENCE_S)
-            while part := connection.recv(1 << 16):
+            while part := connection.recv(PIECE_BYTES):
                 digest.update(part)
             connection.sendall(digest.hexdigest().encode())

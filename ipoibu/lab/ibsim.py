@@ -182,7 +182,7 @@ class Ibsim:
         directory.mkdir(exist_ok=True)
         options, log = directory / "opensm.conf", directory / "opensm.log"
         log.unlink(missing_ok=True)
-        options.write_text("sminfo_polling_timeout 1000\npolling_retry_number 2\n", "ascii")
+        options.write_text("sminfo_polling_timeout 1000\npolling_retry_number 6\n", "ascii")
         environment = self.environment(host) | {
             "OSM_TMP_DIR": str(directory),
             "OSM_CACHE_DIR": str(directory),
@@ -220,12 +220,13 @@ class Ibsim:
         before, opensm, signalled = self._sweeps(), self._opensm, 0.0
 
         def has_swept() -> bool:
-            """OpenSM may miss a signal that arrives during a sweep, so it gets one a second."""
+            """OpenSM may miss a signal that arrives during a sweep, so it gets one a second. The first sweep
+            to end may have begun before the change."""
             nonlocal signalled
             if time.monotonic() - signalled >= 1:
                 signalled = time.monotonic()
                 opensm.send_signal(signal.SIGHUP)
-            return self._sweeps() > before
+            return self._sweeps() > before + 1
 
         self._await(has_swept, opensm, self.log)
 

@@ -60,7 +60,11 @@ def _in_thread(call: Callable[[], _Result]) -> _Result:
 
     thread = threading.Thread(target=body)
     thread.start()
-    thread.join()
+    try:
+        thread.join()
+    except BaseException:  # a signal: the caller cleans up what the thread has done
+        thread.join()
+        raise
     if failure:
         raise failure[0]
     return result[0]
