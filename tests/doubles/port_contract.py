@@ -19,7 +19,7 @@ from ipoibu.wire import mgid
 PARAMS: Final = PartitionParams(pkey=PKey(0xFFFF), qkey=0x0B1B, mtu_bytes=2048)
 GROUP: Final = mgid.broadcast(PARAMS.pkey)
 OTHER: Final = Gid.parse("ff12:401b:ffff::1")
-WAIT_S: Final = 10.0
+WAIT_S: Final = 60.0
 
 
 def check_port(port: Port) -> None:

@@ -27,4 +27,4 @@ def wait_written(file: Path) -> None:
     size = -1
     while size != file.stat().st_size:
         size = file.stat().st_size
-        time.sleep(2)
+        time.sleep(5)  # it may get no CPU

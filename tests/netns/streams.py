@@ -40,7 +40,8 @@ def transfer(sender: Station, receiver: Station, address: str, data: bytes) -> s
         with sender.socket(family_of(address), socket.SOCK_STREAM) as client:
             client.settimeout(60)
             client.connect(server.getsockname())
-            client.sendall(data)
+            for at in range(0, len(data), 1 << 16):  # the time-out is for each piece
+                client.sendall(data[at : at + (1 << 16)])
             client.shutdown(socket.SHUT_WR)
             thread.join()
     return digest.hexdigest()

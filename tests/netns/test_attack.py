@@ -100,7 +100,7 @@ def _connections(host: Host) -> list[dict[str, Any]]:
 
 
 def _target(host: Host, until: Until, mode: str) -> Target:
-    qpn = int(until(lambda: _connections(host))[0]["qpn"], 16) if mode == "connected" else 0
+    qpn = int(until(lambda: _connections(host), 150)[0]["qpn"], 16) if mode == "connected" else 0
     return Target.of(host.ask("show"), host.ipv4.ip, host.ipv6.ip, qpn)
 
 

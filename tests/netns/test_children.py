@@ -282,6 +282,7 @@ def test_a_child_for_which_there_are_not_enough_descriptors_is_refused_in_words(
     host.stop()
 
 
+@pytest.mark.timeout(600)
 def test_as_many_children_as_may_be_come_up_under_the_usual_limit_of_descriptors(
     bare: Lab,
 ) -> None:

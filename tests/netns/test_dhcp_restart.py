@@ -78,7 +78,7 @@ class Manager:
         """End the process, and keep what it has stored."""
         assert self._process is not None
         self._process.terminate()
-        assert self._process.wait(15) == 0, self.log
+        assert self._process.wait(60) == 0, self.log
 
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:

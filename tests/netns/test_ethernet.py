@@ -115,7 +115,7 @@ def test_each_guest_is_listed_with_its_mac_and_the_host_with_one_of_its_own(
         for it in listed
         if it["kind"] == "host" and it["hwaddr"] == bridged.far.ask("show")["hwaddr"]
     }
-    inside(bridged.guests[0], f"ping -c1 -W5 {bridged.far.ipv4.ip}")
+    until(lambda: reaches(bridged.guests[0], str(bridged.far.ipv4.ip)))
     shown = bridged.guests[0].run(["ip", "-j", "neigh", "show", str(bridged.far.ipv4.ip)])
     assert json.loads(shown.stdout)[0]["lladdr"] == mac
     assert bridged.host.ask("show")["ethernet"]["guests"] >= 2

@@ -107,7 +107,8 @@ def test_an_address_that_moves_has_the_hardware_address_of_its_new_guest(
 ) -> None:
     first, second = bridged.guests
     address, moved = GUESTS[1][0], "10.77.0.78"
-    until(lambda: reaches(bridged.far, address))
+    for ip, _ in GUESTS:
+        until(lambda to=ip: reaches(bridged.far, to))
     inside(first, f"ip address add {moved}/24 dev eth0")
     until(lambda: reaches(bridged.far, moved))
     until(lambda: neighbour(bridged, moved) == own(bridged, GUESTS[0][0]) is not None)

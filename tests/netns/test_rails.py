@@ -115,13 +115,13 @@ def test_a_stream_outlives_the_change(two: Lab, sh: Sh, until: Until, mode: str)
     until(lambda: _reaches(two))
     server = first.namespace.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
     until(lambda: ":5201" in sh(first, "ss -tlnH"))
-    command = ["iperf3", "-c", str(first.ipv4.ip), "-b100M", "-n50M", "-J"]
+    command = ["iperf3", "-c", str(first.ipv4.ip), "-b100M", "-n100M", "-J"]
     client = second.namespace.popen(command, stdout=subprocess.PIPE)
     until(lambda: "ESTAB" in sh(first, "ss -tnH"))
     sh(second, "ip link set eth0 down")
     report = json.loads(client.communicate(timeout=120)[0])
     assert client.returncode == server.wait(timeout=60) == 0
-    assert report["end"]["sum_received"]["bytes"] > 25 << 20
+    assert report["end"]["sum_received"]["bytes"] > 50 << 20
     until(lambda: _rails(first)["soft:eth1"] == "active")
     if mode == "connected":
         peer = first.ask("show")["hwaddr"].partition(":")[2]

@@ -35,7 +35,7 @@ class User(OrdinaryUser):
 
     @contextlib.contextmanager
     def holding(
-        self, command: str = "sleep 60", *options: str, before: str = ":"
+        self, command: str = "sleep 600", *options: str, before: str = ":"
     ) -> Iterator[subprocess.Popen[bytes]]:
         """`ipoibu run` of a shell command, from when it began until it is killed; the shell carries
         `before` out first."""

@@ -33,7 +33,7 @@ def members(*hosts: int, how: str = "full") -> str:
     return ", ".join(f"0x{LabSubnet.guid(host):x}={how}" for host in hosts)
 
 
-def until(is_so: Callable[[], bool], seconds: float, what: str) -> None:
+def until(is_so: Callable[[], bool], what: str, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, what
@@ -65,7 +65,7 @@ def unanswered(flow: subprocess.Popen[bytes]) -> int:
 
 def end_flow(flow: subprocess.Popen[bytes]) -> None:
     """End the flow, of which no request may have been lost."""
-    until(lambda: unanswered(flow) <= 1, 30, "requests were lost")
+    until(lambda: unanswered(flow) <= 1, "requests were lost")
     flow.send_signal(signal.SIGINT)
     flow.communicate(timeout=30)
 
@@ -123,7 +123,7 @@ def test_limited_members_talk_to_full_ones_and_not_to_each_other() -> None:
         assert ping(other, full, "ipv4").ok
         before = counters(other)["fabric.drop_pkey"]
         assert not hears(limited, other)
-        until(lambda: counters(other)["fabric.drop_pkey"] > before, 30, "no drop")
+        until(lambda: counters(other)["fabric.drop_pkey"] > before, "no drop")
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,13 @@ def test_opensm_dies_and_returns_under_traffic() -> None:
         assert ping(first, second, "ipv4").ok
         flow = begin_flow(first, second)
         subnet.ibsim.kill_opensm()
-        until(lambda: hears(first, second), 30, "no answer")
+        until(lambda: hears(first, second), "no answer")
         assert not hears(second, third)  # no path yet, and no SA to ask
         subnet.ibsim.start_opensm(ADMINISTERED)
-        until(lambda: hears(second, third), 40, "no new flow after OpenSM's return")
-        until(lambda: hears(first, second), 30, "no answer")
+        until(lambda: hears(second, third), "no new flow after OpenSM's return")
+        until(lambda: hears(first, second), "no answer")
         until(
             lambda: all(counters(host).get("engine.sa_rejoined") for host in lab.hosts),
-            40,
             "not every host joined again",
         )
         assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
@@ -195,12 +194,12 @@ def test_a_hundred_groups_are_joined_and_left_and_saquery_agrees() -> None:
                 sockets.append(host.socket(socket.AF_INET, socket.SOCK_DGRAM))
             request = ip.packed + bytes(4) + index.to_bytes(4, "little")
             sockets[-1].setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
-        until(lambda: set(groups) <= joined(), 60, "not all groups were joined")
+        until(lambda: set(groups) <= joined(), "not all groups were joined")
         assert known() == GROUPS
         for one in sockets:
             one.close()
-        until(lambda: not set(groups) & joined(), 60, "groups were kept")
-        until(lambda: known() == 0, 150, "OpenSM has groups that were left")
+        until(lambda: not set(groups) & joined(), "groups were kept")
+        until(lambda: known() == 0, "OpenSM has groups that were left", 150)
 
 
 def test_children_are_links_of_their_own_and_need_the_subnet_managers_p_key() -> None:
@@ -212,7 +211,7 @@ def test_children_are_links_of_their_own_and_need_the_subnet_managers_p_key() ->
             assert done.returncode == 0, done.stderr
         first = lab.hosts[0]
         ping_child = ["ping", "-c", "1", "-W", "1", "10.1.0.2"]
-        until(lambda: first.run(ping_child).returncode == 0, 40, "the child does not work")
+        until(lambda: first.run(ping_child).returncode == 0, "the child does not work")
         done = first.run([sys.executable, "-m", "ipoibu.cli", "child", "add", "ib0", "0x8002"])
         assert done.returncode == 1
         assert "no P_Key 0x8002; it has: 0xffff, 0x8001" in done.stderr
@@ -242,23 +241,21 @@ def test_a_p_key_taken_and_given_back_at_run_time_is_another_queue_pair_under_th
         before = first.ask("show")
         index = first.interface_index()
         subnet.reload(red(2, 3))
-        until(lambda: not is_up(first), 20, "a port without the P_Key was kept up")
+        until(lambda: not is_up(first), "a port without the P_Key was kept up")
         assert not hears(second, first)
         assert ping(second, third, "ipv4").ok
         subnet.reload(red(1, 2, 3))
-        until(lambda: is_up(first), 40, "the P_Key is back, and the link is not")
+        until(lambda: is_up(first), "the P_Key is back, and the link is not")
         after = first.ask("show")
         assert after["qpn"] != before["qpn"]
         assert first.interface_index() == index
         kept = [one["address"] for one in before["addresses"]]
         until(
             lambda: [one["address"] for one in first.ask("show")["addresses"]] == kept,
-            10,
             "addresses were lost",
         )
         until(
             lambda: hears(second, first),
-            20,
             "a peer of the former queue pair did not learn the new one",
         )
         assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
@@ -272,7 +269,7 @@ def test_a_membership_that_became_limited_at_run_time_is_honoured() -> None:
         first, second, third = lab.hosts
         assert ping(second, third, "ipv4").ok
         subnet.reload(red(1, limited=(2, 3)))
-        until(lambda: second.ask("show")["membership"] == "limited" and is_up(second), 40, "full")
+        until(lambda: second.ask("show")["membership"] == "limited" and is_up(second), "full")
         assert ping(first, second, "ipv4").ok
         assert not hears(second, third)
 
@@ -290,12 +287,12 @@ def test_a_childs_p_key_comes_and_goes_without_its_parent() -> None:
         def child_hears() -> bool:
             return first.run(["ping", "-c", "1", "-W", "1", "10.1.0.2"]).returncode == 0
 
-        until(child_hears, 40, "the child never worked")
+        until(child_hears, "the child never worked")
         subnet.reload(red(2))
-        until(lambda: not child_hears(), 20, "the child kept its P_Key")
+        until(lambda: not child_hears(), "the child kept its P_Key")
         assert ping(first, second, "ipv4").ok
         subnet.reload(red(1, 2))
-        until(child_hears, 40, "the child did not come back")
+        until(child_hears, "the child did not come back")
         assert first.ask("show")["hwaddr"] == hwaddr
 
 
@@ -310,10 +307,9 @@ def test_a_link_with_another_q_key_is_taken_over() -> None:
         for host in lab.hosts:
             until(
                 lambda host=host: host.ask("show")["qkey"] == "0x00001b1b" and is_up(host),  # type: ignore[misc]
-                60,
                 "the former Q_Key was kept",
             )
-        until(lambda: hears(first, second), 20, "no traffic with the new Q_Key")
+        until(lambda: hears(first, second), "no traffic with the new Q_Key")
 
 
 def test_connections_end_with_the_queue_pair_and_new_ones_take_their_place() -> None:
@@ -326,14 +322,14 @@ def test_connections_end_with_the_queue_pair_and_new_ones_take_their_place() -> 
         def carried(host: Host) -> int:
             return sum(one["tx_messages"] for one in host.ask("conn"))
 
-        until(lambda: hears(first, second) and carried(first) > 0, 20, "no connection carries")
+        until(lambda: hears(first, second) and carried(first) > 0, "no connection carries")
         subnet.reload(red(2))
-        until(lambda: not is_up(first), 20, "a port without the P_Key was kept up")
+        until(lambda: not is_up(first), "a port without the P_Key was kept up")
         assert first.ask("conn") == []
         subnet.reload(red(1, 2))
-        until(lambda: is_up(first), 40, "the P_Key is back, and the link is not")
-        until(lambda: hears(first, second) and carried(first) > 0, 40, "no new connection")
-        until(lambda: hears(second, first) and carried(second) > 0, 40, "none in return")
+        until(lambda: is_up(first), "the P_Key is back, and the link is not")
+        until(lambda: hears(first, second) and carried(first) > 0, "no new connection")
+        until(lambda: hears(second, first) and carried(second) > 0, "none in return")
 
 
 def test_the_mode_changes_under_a_living_interface() -> None:
@@ -341,7 +337,7 @@ def test_the_mode_changes_under_a_living_interface() -> None:
     subnet = LabSubnet(2)
     with Lab(2, subnet=subnet) as lab:
         first, second = lab.hosts
-        until(lambda: hears(first, second), 30, "no answer")
+        until(lambda: hears(first, second), "no answer")
 
         def are_up() -> bool:
             return all(is_up(host) for host in lab.hosts)
@@ -354,12 +350,12 @@ def test_the_mode_changes_under_a_living_interface() -> None:
                 command = [sys.executable, "-m", "ipoibu.cli", "set", "ib0", "mode", mode]
                 done = host.run(command)
                 assert done.returncode == 0, done.stderr
-            until(are_up, 20, f"no link in {mode} mode")
-            until(lambda: hears(first, second), 20, f"no answer in {mode} mode")
+            until(are_up, f"no link in {mode} mode")
+            until(lambda: hears(first, second), f"no answer in {mode} mode")
             assert [host.ask("show")["mode"] for host in lab.hosts] == [mode, mode]
             if mode == "connected":
                 # Nothing but a packet begins another connection in place of one that broke.
-                until(lambda: hears(first, second) and are_connected(), 60, "no connections")
+                until(lambda: hears(first, second) and are_connected(), "no connections")
         assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
 
 
@@ -381,10 +377,9 @@ def test_another_subnet_manager_takes_over_under_traffic() -> None:
         assert manager() != before
         until(
             lambda: all(counters(host).get("engine.sa_rejoined") for host in lab.hosts),
-            40,
             "not every host joined again",
         )
-        until(lambda: hears(second, third), 30, "no flow under the new manager")
+        until(lambda: hears(second, third), "no flow under the new manager")
         assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
         end_flow(flow)
         assert all("engine.renewals" not in counters(host) for host in lab.hosts)

@@ -31,7 +31,7 @@ from tests.soak.flows import Flow, Flows
 from tests.soak.invariants import Resources
 
 RESUME_S: Final = 3.0
-SETTLE_S: Final = 20.0  # until all hosts know each other
+SETTLE_S: Final = 60.0  # until all hosts know each other
 BETWEEN_S: Final = 1.0
 QUIET_S: Final = 1.0  # until nothing is under way
 REST_S: Final = 10.0  # until a daemon that got little CPU has read its socket

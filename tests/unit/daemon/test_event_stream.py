@@ -156,7 +156,7 @@ def test_more_monitors_than_the_limit_are_refused(endpoint: Any) -> None:
             "error": f"{MONITORS_MAX} clients monitor ib0; end one of them",
         }
         monitors[0][1].close()
-        await _until(lambda: len(endpoint.watchers) == MONITORS_MAX - 1)
+        await _until(lambda: server._streams._running == MONITORS_MAX - 1)
         assert (await _monitor(server))[2]["ok"]
 
     _served(endpoint, talk)

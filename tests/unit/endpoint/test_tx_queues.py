@@ -525,6 +525,7 @@ def test_a_tx_queue_that_cannot_be_opened_is_the_endpoints_error_and_leaves_noth
     switch = _core.MemorySwitch(7)
     tun = FakeQueues(4)
     port = FailingPort(switch, Gid.parse("fe80::1"))
+    gc.collect()
     before = tasks(), descriptors()
     for _ in range(3):
         host = Endpoint(EndpointConfig("ib0", "memory", queues=4), device=tun.device, port=port)
