@@ -322,6 +322,35 @@ def test_the_helper_opens_what_the_daemon_needs_and_nothing_else(
     }
 
 
+LATE = """
+import os, signal
+from ipoibu.errors import IpoibuError
+from ipoibu.host.namespace import HERE
+from ipoibu.host.namespace_helper import NamespaceHelper
+from ipoibu.host.tun import Tun
+from ipoibu.sandbox.stages import Stage
+
+with NamespaceHelper("t0", None, Stage.SECCOMP) as helper, Tun.open("t0") as tun:
+    os.kill(helper._pid, signal.SIGSTOP)
+    helper._channel.settimeout(0.1)
+    try:
+        helper.open(None, "notices")
+    except IpoibuError as error:
+        print(error)
+    os.kill(helper._pid, signal.SIGCONT)
+    helper._channel.settimeout(60)
+    before = len(os.listdir("/proc/self/fd"))
+    print(helper.locate(tun.fd) is HERE, len(os.listdir("/proc/self/fd")) == before)
+"""
+
+
+def test_an_answer_of_the_helper_that_comes_too_late_is_passed_over(
+    pods: tuple[Namespace, Namespace],
+) -> None:
+    done = _run(pods[0], sys.executable, "-c", LATE)
+    assert done.stdout == "the namespace helper does not answer\nTrue True\n"
+
+
 ENDING = """
 import os, subprocess
 from ipoibu.errors import NoSuchDevice
