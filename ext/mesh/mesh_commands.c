@@ -29,9 +29,9 @@ static int put(struct ipu_mesh *m, struct mesh_command *made)
         return -ENOMEM;
     pthread_mutex_lock(&m->mutex);
     STAILQ_INSERT_TAIL(&m->commands, made, queue);
-    pthread_mutex_unlock(&m->mutex);
     atomic_store(&m->has_commands, true);
-    (void)eventfd_write(m->command_fd, 1);
+    (void)eventfd_write(m->command_fd, 1); /* under the lock: never after the pump has read it */
+    pthread_mutex_unlock(&m->mutex);
     return 0;
 }
 

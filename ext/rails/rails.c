@@ -157,8 +157,7 @@ static const struct ipu_fabric_ops rails_ops = {
 
 enum { WANTED_ACTIVE = 8, WANTED_COUNT = 16 };
 
-/* Makes the active rail's address that of the wrapper. */
-static void take_address(struct ipu_rails *r)
+void rails_take_address(struct ipu_rails *r)
 {
     const struct ipu_fabric *inner = r->rails[r->active].inner;
     r->fabric.gid = inner->gid;
@@ -167,15 +166,19 @@ static void take_address(struct ipu_rails *r)
 
 void rails_follow(struct ipu_rails *r)
 {
-    uint64_t wanted = atomic_load_explicit(&r->wanted, memory_order_acquire), wakes;
-    if (wanted == r->seen)
+    eventfd_t wakes;
+    if (atomic_load_explicit(&r->wanted, memory_order_acquire) == r->seen)
         return;
-    (void)!read(r->wake_fd, &wakes, sizeof wakes);
+    /* The writer wakes us under the lock, too: no wake comes after the change that we take. */
+    pthread_mutex_lock(&r->mutex);
+    (void)eventfd_read(r->wake_fd, &wakes);
+    uint64_t wanted = r->wanted;
+    pthread_mutex_unlock(&r->mutex);
     r->seen = wanted;
     r->up = wanted & 0xff;
     r->active = wanted >> WANTED_ACTIVE & 0xff;
     r->asleep = 0;
-    take_address(r);
+    rails_take_address(r);
     if (r->peers_max > 0)
         rails_hello_changed(r);
 }
@@ -192,8 +195,8 @@ void ipu_rails_set(struct ipu_rails *r, uint32_t up, uint32_t active)
     atomic_store_explicit(&r->wanted,
                           changes << WANTED_COUNT | active << WANTED_ACTIVE | (up & present),
                           memory_order_release);
-    pthread_mutex_unlock(&r->mutex);
     (void)eventfd_write(r->wake_fd, 1);
+    pthread_mutex_unlock(&r->mutex);
 }
 
 /* ---- life */
@@ -259,7 +262,7 @@ static void join_limits(struct ipu_rails *r)
     fabric->max_recv = is_bounded && receives < RAILS_RECEIVES ? receives : RAILS_RECEIVES;
     if (fabric->max_ah > 0) /* each peer needs one for itself */
         fabric->max_ah = fabric->max_ah > r->peers_max ? fabric->max_ah - r->peers_max : 1;
-    take_address(r);
+    rails_take_address(r);
 }
 
 /* Returns 0 or a negative errno; the caller then releases what set_up() has made. */

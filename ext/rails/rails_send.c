@@ -193,13 +193,11 @@ int rails_sent(void *self, uint64_t *cookies, int max)
         struct rails_rail *at = &r->rails[k];
         if (n == max)
             break;
-        int got = 0;
-        if (at->under_way > 0)
-            got = at->inner->ops->sent(at->inner->self, cookies + n, max - n);
-        if (got < 0) {
-            at->broken = true;
+        /* Also without sends under way: verbs hear of changes here. */
+        int got = at->inner->ops->sent(at->inner->self, cookies + n, max - n);
+        if (got < 0 && !at->broken) {
+            at->broken = true; /* sends under way may end yet, and recovery waits for them */
             r->asleep &= ~(1u << k);
-            at->under_way = 0;
             rails_abandon(r, k);
         }
         if (at->broken)
@@ -209,6 +207,7 @@ int rails_sent(void *self, uint64_t *cookies, int max)
         at->under_way -= (uint32_t)got;
         n += sort(r, cookies + n, got);
     }
+    rails_take_address(r);
     rails_flush(r);
     while (n < max && r->ended_count > 0)
         cookies[n++] = r->ended[--r->ended_count];

@@ -171,6 +171,9 @@ static inline bool rails_is_busy(const struct rails_rail *at)
 /* rails.c: takes what ipu_rails_set() has changed. */
 void rails_follow(struct ipu_rails *r);
 
+/* Makes the active rail's address that of the wrapper. */
+void rails_take_address(struct ipu_rails *r);
+
 /* rails.c: ends the sleep of rails that have something to report. */
 void rails_wake(struct ipu_rails *r);
 

@@ -2,11 +2,15 @@
 /* Rails over the in-process fabric: a wire is a switch, and each host has a port on every wire. */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "check.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
+#include "fake_fabric.h"
 #include "fabric/memory.h"
 #include "rails/rails.h"
 #include "refuse.h"
@@ -714,6 +718,125 @@ static void a_broken_queue_pair_gives_every_cookie_back_and_recovers(void)
     finish();
 }
 
+/* A fabric whose queue pair fails before its sends have ended, as those of verbs do. */
+static struct late {
+    struct ipu_fabric fabric;
+    uint64_t cookies[8];
+    int held;
+    bool failed;
+} lates[WIRES];
+
+static int late_send(void *self, const struct ipu_send *sends, int n)
+{
+    struct late *late = self;
+    for (int i = 0; i < n; i++)
+        late->cookies[late->held++] = sends[i].cookie;
+    return n;
+}
+
+static int late_sent(void *self, uint64_t *cookies, int max)
+{
+    struct late *late = self;
+    if (!late->failed) {
+        late->failed = late->held > 0;
+        return late->failed ? -EIO : 0;
+    }
+    int n = late->held < max ? late->held : max;
+    for (int i = 0; i < n; i++)
+        cookies[i] = late->cookies[--late->held];
+    return n > 0 ? n : -EIO;
+}
+
+static int late_fd(void *self)
+{
+    const struct ipu_fabric *wire = hosts[0].wires[(struct late *)self - lates];
+    return wire->ops->fd(wire->self);
+}
+
+static int late_recover(void *self)
+{
+    return ((struct late *)self)->held > 0 ? -EBUSY : 0;
+}
+
+static void sends_that_end_after_the_failure_end_before_the_recovery(void)
+{
+    static const struct ipu_fabric_ops ops = {
+        .memory = fake_memory,
+        .ah_create = fake_ah_create,
+        .ah_destroy = fake_ah_destroy,
+        .send = late_send,
+        .post = fake_post,
+        .sent = late_sent,
+        .received = fake_received,
+        .arm = fake_arm_none,
+        .fd = late_fd,
+        .recover = late_recover,
+    };
+    begin();
+    add_single(1);
+    plug_in(0, WIRES, 0);
+    struct ipu_rails_config config = config_of(&hosts[0], 0);
+    for (int w = 0; w < WIRES; w++) {
+        lates[w] = (struct late){.fabric = *hosts[0].wires[w]};
+        lates[w].fabric.ops = &ops;
+        lates[w].fabric.self = &lates[w];
+        config.inner[w] = &lates[w].fabric;
+    }
+    struct ipu_rails *rails = ipu_rails_create(&config);
+    CHECK(rails);
+    const struct ipu_fabric *fabric = ipu_rails_fabric(rails);
+    const struct ipu_dest dest = address_of(1, 0);
+    void *ah = fabric->ops->ah_create(fabric->self, &dest);
+    struct ipu_send send = {
+        .addr = frames[0], .len = FRAME, .qpn = dest.qpn, .ah = ah, .cookie = 9};
+    CHECK_EQ(fabric->ops->send(fabric->self, &send, 1), 1);
+    uint64_t cookies[8];
+    CHECK_EQ(fabric->ops->sent(fabric->self, cookies, 8), -EIO);
+    CHECK_EQ(fabric->ops->recover(fabric->self), -EBUSY);
+    CHECK_EQ(fabric->ops->sent(fabric->self, cookies, 8), 1);
+    CHECK_EQ(cookies[0], 9);
+    CHECK_EQ(fabric->ops->recover(fabric->self), 0);
+    fabric->ops->ah_destroy(fabric->self, ah);
+    ipu_rails_destroy(rails);
+    finish();
+}
+
+/* ---- changes by another thread */
+
+enum { ROUNDS = 2000 };
+
+static _Atomic int begun, ended;
+
+static void *change(void *arg)
+{
+    for (int round = 1; round <= ROUNDS; round++) {
+        while (atomic_load(&begun) < round)
+            sched_yield();
+        ipu_rails_set(arg, 3, (uint32_t)round % WIRES);
+        atomic_store(&ended, round);
+    }
+    return NULL;
+}
+
+static void a_change_that_the_pump_has_taken_wakes_it_no_more(void)
+{
+    pthread_t thread;
+    begin();
+    add_host(0, 0);
+    const struct ipu_fabric *fabric = hosts[0].fabric;
+    struct pollfd wakes = {.fd = fabric->ops->fd(fabric->self), .events = POLLIN};
+    CHECK_EQ(pthread_create(&thread, NULL, change, hosts[0].rails), 0);
+    for (int round = 1; round <= ROUNDS; round++) {
+        atomic_store(&begun, round);
+        while (atomic_load(&ended) < round)
+            CHECK_EQ(fabric->ops->send(fabric->self, NULL, 0), 0);
+        CHECK_EQ(fabric->ops->send(fabric->self, NULL, 0), 0);
+        CHECK_EQ(poll(&wakes, 1, 0), 0);
+    }
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    finish();
+}
+
 /* ---- connections */
 
 /* A shared receive queue and the connections of one rail; the oldest receive takes each message. */
@@ -932,6 +1055,8 @@ int main(void)
     RUN(a_full_queue_holds_messages_in_order);
     RUN(a_handle_that_goes_takes_its_waiting_messages_along);
     RUN(a_broken_queue_pair_gives_every_cookie_back_and_recovers);
+    RUN(sends_that_end_after_the_failure_end_before_the_recovery);
+    RUN(a_change_that_the_pump_has_taken_wakes_it_no_more);
     RUN(a_connection_stays_on_its_rail_and_receives_are_shared_out);
     RUN(limits_are_those_of_all_rails);
     RUN(bad_configurations_and_lack_of_memory_are_refused);
