@@ -46,6 +46,7 @@
 #define SOFT_RC_SEED_ENTRIES 4
 #define SOFT_RC_RNR_FOR_EVER 7
 #define SOFT_RC_ACK_BASE_NS  4096
+#define SOFT_RC_PAUSE_MAX_NS 1000000000
 
 /* The acknowledgement that the responder has to send. */
 enum soft_rc_pending_ack {

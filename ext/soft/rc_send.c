@@ -387,6 +387,19 @@ static void take_gap(struct soft_rc *rc, uint32_t psn)
     soft_rc_want_service(rc);
 }
 
+/* Returns the time to wait for a peer without buffers: four times as long after each refusal in a
+ * row, so that six retries of 0.64 ms outlast a consumer that gets no CPU for 0.8 s. Volume 1,
+ * §9.7.5.2.8 demands a time of at least what the peer says. */
+static int64_t pause_ns(const struct soft_rc *rc, unsigned int code)
+{
+    unsigned int refused = rc->attr.rnr_retry - rc->rnr_left;
+    int64_t base_ns = rnr_ns(code), longer_ns = base_ns << 2 * refused;
+
+    if (longer_ns < SOFT_RC_PAUSE_MAX_NS)
+        return longer_ns;
+    return base_ns > SOFT_RC_PAUSE_MAX_NS ? base_ns : SOFT_RC_PAUSE_MAX_NS;
+}
+
 static void take_not_ready(struct soft_rc *rc, uint32_t psn, unsigned int code)
 {
     if (rc->paused)
@@ -395,11 +408,11 @@ static void take_not_ready(struct soft_rc *rc, uint32_t psn, unsigned int code)
         fail(rc, SOFT_WC_RNR_RETRY_EXC_ERR);
         return;
     }
-    if (rc->attr.rnr_retry != SOFT_RC_RNR_FOR_EVER)
-        rc->rnr_left--;
     rc->next = find(rc, psn);
     rc->paused = true;
-    soft_rc_set_timer(rc, soft_clock_ns() + rnr_ns(code));
+    soft_rc_set_timer(rc, soft_clock_ns() + pause_ns(rc, code));
+    if (rc->attr.rnr_retry != SOFT_RC_RNR_FOR_EVER)
+        rc->rnr_left--;
 }
 
 static enum soft_wc_status status_of_nak(unsigned int code)

@@ -219,8 +219,10 @@ static void a_peer_without_buffers_is_waited_for(void)
 static void a_limit_ends_the_wait_for_buffers(void)
 {
     struct pair p;
+    int64_t start_ns;
 
     open_ends(&p);
+    start_ns = cable_clock_ns;
     for (int i = 0; i < 2; i++)
         p.end[i].qp = create_rc(&p.end[i], NULL);
     for (int i = 0; i < 2; i++) {
@@ -233,6 +235,9 @@ static void a_limit_ends_the_wait_for_buffers(void)
     expect_status(&p, 0, 1, SOFT_WC_RNR_RETRY_EXC_ERR);
     expect_status(&p, 0, 2, SOFT_WC_WR_FLUSH_ERR);
     CHECK_EQUAL(counted(&p.end[1], SOFT_C_RC_NOT_READY), 4);
+    /* Each wait is four times as long; the clock may go on to a timer that has been cancelled. */
+    CHECK(cable_clock_ns - start_ns >= (1 + 4 + 16) * 640000);
+    CHECK(cable_clock_ns - start_ns < (1 + 4 + 16 + 8) * 640000);
     close_pair(&p);
 }
 
