@@ -132,7 +132,7 @@ static void reap(struct ipu_tun_ring *tun)
  */
 static void note(struct ipu_tun_ring *tun, int taken)
 {
-    if (taken < 0 && taken != -EBUSY && taken != -EAGAIN && taken != -EINTR)
+    if (taken < 0 && taken != -EBUSY && taken != -EAGAIN && taken != -EINTR && taken != -ENOMEM)
         tun->failed = true;
     if (io_uring_sq_ready(&tun->ring) == 0)
         tun->pieces = 0;
@@ -298,6 +298,8 @@ static bool look(struct ipu_tun_ring *tun)
         } else {
             read_one(tun);
         }
+    } else if (!is_filled(tun) && tun->writes == tun->ended) {
+        submit(tun); /* reads for which the kernel had no room */
     }
     return is_filled(tun) || tun->failed;
 }
@@ -406,7 +408,7 @@ static void ring_written(void *self, int *errors, int n)
 static int ring_arm(void *self)
 {
     struct ipu_tun_ring *tun = self;
-    reap(tun);
+    submit(tun); /* what the kernel had no room for */
     if (tun->reads > tun->wanted / 2 && tun->wanted > 1)
         tun->wanted--; /* most reads still wait when the pump goes to sleep */
     if (tun->wanted <= CALM_READS && !tun->always)
