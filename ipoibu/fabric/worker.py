@@ -8,11 +8,15 @@ import logging
 import os
 import select
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 _log = logging.getLogger(__name__)
+
+_AFTER_DEFECT_S: Final = 0.1  # a round that failed may fail again: the thread takes no whole CPU
 
 
 class Worker(ABC):
@@ -89,6 +93,12 @@ class Worker(ABC):
 
     # ---- the thread
 
+    def _round(self) -> float | None:
+        with self._guarded("a round"):
+            return self._serve()
+        time.sleep(_AFTER_DEFECT_S)
+        return 0.0
+
     def _run(self) -> None:
         poll = select.poll()
         for fd in (*self._filenos(), self._wake_fd):
@@ -97,7 +107,7 @@ class Worker(ABC):
             with self._lock:
                 if self._closing:
                     return
-                wait_ms = self._serve()
+                wait_ms = self._round()
             poll.poll(wait_ms)
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake_fd)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Final
 
-from ipoibu.addr import IpAddress
+from ipoibu.addr import IpAddress, IpInterface
 from ipoibu.errors import BadFrame
 from ipoibu.limits import (
     DHCP_LINK_MTU,
@@ -114,6 +114,11 @@ class DhcpClient:
     def stop(self, now: float) -> None:
         """Give the address back; the client is ready when its state is WAITING."""
         self._feed(now, Input.STOP)
+
+    def is_checking(self, interface: IpInterface) -> bool:
+        """Return whether we check this address, which our caller does not have yet."""
+        is_early = self.state is State.CHECKING and not self._is_reported
+        return is_early and interface == self._held
 
     def decided(self, now: float, ip: IpAddress, is_duplicate: bool) -> None:
         """Take the result of duplicate address detection, of any address of the interface."""

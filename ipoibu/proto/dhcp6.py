@@ -130,6 +130,11 @@ class Dhcp6Client:
         self._is_ending = True
         self._feed(now, Input.STOP)
 
+    def is_checking(self, interface: IpInterface) -> bool:
+        """Return whether we check this address, which our caller does not have yet."""
+        is_early = self.state is State.CHECKING and not self._is_reported
+        return is_early and interface == self._held
+
     def decided(self, now: float, ip: IpAddress, is_duplicate: bool) -> None:
         """Take the result of duplicate address detection, of any address of the interface."""
         is_ours = self._held is not None and ip == self._held.ip

@@ -452,6 +452,8 @@ class Engine:
 
     def address_removed(self, now: float, interface: IpInterface) -> list[Effect]:
         """The host gave an address up."""
+        if any(it.is_checking(interface) for it in self._dhcp_clients):
+            return []  # of a former lease, while we check that address for the next one
         self._leave(now, interface)
         broadcast = interface.network.broadcast_address
         if not self._is_group(broadcast):

@@ -94,9 +94,10 @@ class Name:
 @dataclass(frozen=True, slots=True)
 class Met:
     """Both hosts know each other: accept the peer's packets before the messages that follow make it send
-    some."""
+    some. `former` is the connection with the peer that this one replaces; its `Hangup` follows."""
 
     handle: Handle
+    former: Handle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,12 +431,13 @@ class Mesh:
             if former.is_ours != conn.is_ours and former.is_ours == is_lesser:
                 self._feed(now, conn, Input.REDUNDANT)
                 return
-            del self._peers[greeting.hwaddr]  # the host stays a peer
+        conn.greeting = greeting
+        self._feed(now, conn, fed)  # takes the place of the former one in `_peers`
+        if former is not None:
+            # Only now, so that the peer, too, has another connection before it sees the end of this one.
             self._feed(now, former, Input.REPLACED)
             # The former connection did not fail, but its end may have counted against the contact.
             self._settle(conn, greeting)
-        conn.greeting = greeting
-        self._feed(now, conn, fed)
 
     def _settle(self, conn: _MeshConnection, greeting: Greeting) -> None:
         """Note which peer listens at the contact. Then we do not dial a host that has dialed us when others
@@ -467,10 +469,11 @@ class Mesh:
                 emit(Name(conn.handle, conn.greeting, speaks_first=conn.is_ours))
             case Action.REGISTER:
                 assert conn.greeting is not None, "the peer has greeted us"
+                former = self._peers.get(conn.greeting.hwaddr)
                 self._peers[conn.greeting.hwaddr] = conn
                 text = f"connected with {conn.greeting.hwaddr} at {conn.locator}"
                 emit(Log(logging.INFO, text))
-                emit(Met(conn.handle))
+                emit(Met(conn.handle, former.handle if former is not None else None))
             case Action.INTRODUCE:
                 self._introduce(now, conn)
             case Action.HANG_UP:

@@ -87,6 +87,8 @@ class Rendezvous(MeshWorker):
 
     def _serve(self) -> float | None:
         events = self._epoll.poll(0, CM_ROUND)
+        # A connection that takes another one's place begins before that one ends.
+        events.sort(key=self._has_greeted)
         for fd, what in events:
             with self._guarded("a connection of the mesh"):
                 self._ready(fd, what)
@@ -94,6 +96,10 @@ class Rendezvous(MeshWorker):
         with self._guarded("a timer of the mesh"):
             self._effects.run_timer(now)
         return 0.0 if len(events) == CM_ROUND else self._effects.wait_ms(now)
+
+    def _has_greeted(self, event: tuple[int, int]) -> bool:
+        wire = self._by_fd.get(event[0])
+        return wire is not None and wire.has_greeted
 
     def _disconnect_all(self) -> None:
         """Do nothing: `_release` closes the streams, and no peer has to answer."""
@@ -237,9 +243,9 @@ class Rendezvous(MeshWorker):
             case Name(handle, greeting, _):
                 if handle in self._wires:
                     self._wires[handle].greeting = greeting
-            case Met(handle):
+            case Met(handle, former):
                 if handle in self._wires:
-                    self._hear(self._wires[handle])
+                    self._hear(self._wires[handle], former)
             case SendControl(handle, message):
                 self._put(handle, FrameKind.CONTROL, message)
 
@@ -255,12 +261,14 @@ class Rendezvous(MeshWorker):
         wire = self._wires[handle] = _Wire(handle, stream, True, is_introduced)
         self._watch(wire)
 
-    def _hear(self, wire: _Wire) -> None:
-        """Have the core accept the peer's datagrams, and send to it; the connection that this one may replace
-        has ended."""
+    def _hear(self, wire: _Wire, former: Handle | None) -> None:
+        """Have the core accept the peer's datagrams, and send to it, by this connection in place of the
+        former one."""
         if wire.greeting is None:
             return
         hwaddr = wire.greeting.hwaddr
+        if former is not None:
+            self._core.remove(former)
         try:
             self._core.add(wire.handle, hwaddr.gid.raw, hwaddr.qpn)
         except OSError as error:

@@ -193,6 +193,22 @@ def test_a_server_that_forgot_refuses_and_gives_another_lease() -> None:
     assert any("refuses 10.0.0.100/24" in line for line in world.host.log)
 
 
+def test_a_former_lease_that_leaves_the_kernel_late_does_not_end_the_check_of_the_next_one() -> (
+    None
+):
+    """The server gives the address that it has just refused, and the daemon is slow."""
+    world = bound(lease_s=60)
+    world.server.leases = {}
+    while world.leases()[-1] is not None:
+        world.run(0.1)
+    while world.state() is not State.CHECKING:
+        world.run(0.1)
+    world.host.remove(FIRST)
+    world.run(10)
+    assert world.state() is State.BOUND
+    assert [str(info.address) for info in world.host.engine.addresses()] == [str(FIRST.ip)]
+
+
 def test_an_address_that_another_host_has_is_declined_and_another_one_taken(world: World) -> None:
     template, world.simulation.template = world.simulation.template, TEMPLATE
     world.simulation.host("10.0.0.100/24")

@@ -198,6 +198,13 @@ def test_of_connections_that_cross_the_lesser_ones_stays(number: int, first_is_o
     stays_ours = OURS.hwaddr.pack() < greeting(number).hwaddr.pack()
     assert pick(Hangup, effects) == [Hangup(passive if stays_ours else dial.handle)]
     assert "mesh_twice" in counts(effects)
+    if pick(Met, effects):  # the newer one stays: it is in use before the other one ends
+        assert pick(Met, effects) == [
+            Met(dial.handle if stays_ours else passive, former=pick(Hangup, effects)[0].handle)
+        ]
+        kinds = [type(effect) for effect in effects]
+        assert kinds.index(Met) < kinds.index(SendControl) < kinds.index(Hangup)
+    assert pick(Gone, effects) == []
     (left,) = desk.mesh.snapshot()
     assert (left.is_ours, left.hwaddr) == (stays_ours, greeting(number).hwaddr)
 
@@ -207,7 +214,9 @@ def test_of_two_that_a_peer_asked_for_the_newer_stays() -> None:
     older, _ = desk.ask(1)
     desk.mesh.established(0, older)
     newer, _ = desk.ask(1)
-    assert pick(Hangup, desk.mesh.established(0, newer)) == [Hangup(older)]
+    effects = desk.mesh.established(0, newer)
+    assert pick(Hangup, effects) == [Hangup(older)]
+    assert pick(Met, effects) == [Met(newer, former=older)]
     assert len(desk.mesh.snapshot()) == 1
 
 
