@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -24,10 +25,14 @@ class Tap:
         self._loop = loop
         self._pump = pump
         self._sinks: list[tuple[Sink, int]] = []
+        self._since_ns = (
+            0  # frames of an earlier capture may come until the pump has ended that one
+        )
 
     def add(self, sink: Sink, snap_bytes: int) -> None:
         """Hand every frame from now on to `sink`, in batches; at least its first `snap_bytes`."""
         if not self._sinks:
+            self._since_ns = time.time_ns()
             self._loop.add_reader(self._pump.capture_fd, self._woken)
         self._sinks.append((sink, snap_bytes))
         self._set()
@@ -64,6 +69,11 @@ class Tap:
 
     def _drain(self) -> None:
         frames = self._pump.captured()
+        if self._since_ns and frames:
+            fresh = [frame for frame in frames if frame.time_ns >= self._since_ns]
+            if len(fresh) == len(frames):
+                self._since_ns = 0  # the clock may be set back later
+            frames = fresh
         if frames:
             for sink, _ in self._sinks:
                 try:

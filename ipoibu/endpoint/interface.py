@@ -249,7 +249,8 @@ class Interface:
             async with asyncio.timeout(timeout_s):
                 while not self._is_usable():
                     changed.clear()
-                    await changed.wait()
+                    with contextlib.suppress(TimeoutError):  # a removed address is no transition
+                        await asyncio.wait_for(changed.wait(), PORT_POLL_S)
         except TimeoutError:
             return False
         finally:
