@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -40,7 +41,8 @@ class Command(Process):
             raise NotPermitted(answer.decode() or "the namespaces of the command failed")
 
     def go(self) -> None:
-        self._socket.send(_GO)
+        with contextlib.suppress(OSError):  # the process has ended: `poll` has its status
+            self._socket.send(_GO)
         self._socket.close()
 
 

@@ -47,7 +47,9 @@ class DataPath(Process):
 
     def failure(self) -> IpoibuError:
         """The error by which the data path ended after it was up."""
-        return self._failure(self._messages.readline(_MESSAGE_BYTES))
+        while (line := self._messages.readline(_MESSAGE_BYTES)) == _UP:
+            pass  # of a child
+        return self._failure(line)
 
     def _failure(self, line: bytes) -> IpoibuError:
         status = self.end(PATIENCE_S)

@@ -112,12 +112,13 @@ def _signals_held() -> Iterator[None]:
 
 def _wait(command: Command, data_path: DataPath) -> int:
     while True:
-        received = signal.sigwaitinfo(_WAITED_FOR)
+        # Before we sleep: one of them may have ended before its signal was held.
         status = command.poll()
         if status is not None:
             return status
         if data_path.poll() is not None:
             raise data_path.failure()
+        received = signal.sigwaitinfo(_WAITED_FOR)
         # The terminal sends its signals to the command as well (si_code SI_KERNEL).
         if received.si_signo in _PASSED_ON and received.si_code <= 0:
             command.signal(received.si_signo)
