@@ -74,7 +74,7 @@ has_listener() { # PORT
 }
 
 listening() { # PORT [SECONDS]: returns when some process listens on this TCP port
-    until_true "${2:-10}" "a listener on TCP port $1" has_listener "$1"
+    until_true "${2:-40}" "a listener on TCP port $1" has_listener "$1"
 }
 
 reach() { # ADDRESS [PING-OPTION...]: one echo, answered within five seconds

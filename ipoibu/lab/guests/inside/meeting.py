@@ -13,7 +13,7 @@ class Missed(Exception):
     """The other guests did not come, or the value did not appear, in time."""
 
 
-def meet(name: str, timeout_s: float = 20) -> None:
+def meet(name: str, timeout_s: float = 60) -> None:
     """Return when every guest of the run has come to `name`; raise Missed after `timeout_s`."""
     meetings = SHARE / "meetings"
     (meetings / f"{name}:{os.environ['LAB_NAME']}").touch()
@@ -33,7 +33,7 @@ def put(key: str, value: str) -> None:
     part.rename(file)
 
 
-def get(key: str, timeout_s: float = 20) -> str:
+def get(key: str, timeout_s: float = 60) -> str:
     """Return the value published as `key`, waiting for it; raise Missed after `timeout_s`."""
     file = SHARE / "values" / key
     until(file.exists, f"the value {key!r}", timeout_s)

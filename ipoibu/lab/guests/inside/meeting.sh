@@ -14,7 +14,7 @@ all_met() { # NAME
 
 meet() { # NAME [SECONDS]: returns when every guest has come to this point
     : >"/run/lab/meetings/$1:$LAB_NAME" || return 1
-    until_true "${2:-20}" "the others at '$1'" all_met "$1"
+    until_true "${2:-60}" "the others at '$1'" all_met "$1"
 }
 
 put() { # KEY VALUE
@@ -24,5 +24,5 @@ put() { # KEY VALUE
 
 get() { # KEY [SECONDS]: prints the value as soon as it exists
     local file=/run/lab/values/$1
-    until_true "${2:-20}" "the value '$1'" test -e "$file" && cat "$file"
+    until_true "${2:-60}" "the value '$1'" test -e "$file" && cat "$file"
 }
