@@ -139,42 +139,50 @@ def test_streams_pass_in_whole_super_frames_both_ways(world: World, until: Until
     far, machine = world.far, world.machine
     until(lambda: machine.reaches(str(far.ipv4.ip)))
     mtu, before = world.host.ask("show")["mtu"], world.host.ask("stats")
-    machine.sh(f"head -c {16 * MIB} /dev/urandom >/tmp/data")
-    with far.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
-        server.bind((str(far.ipv4.ip), PORT))
-        server.listen()
-        server.settimeout(60)
-        digest = hashlib.sha256()
 
-        def serve() -> None:
-            connection, _ = server.accept()
-            connection.settimeout(60)
-            with connection:
-                while part := connection.recv(MIB):
-                    digest.update(part)
+    def from_the_machine() -> bool:
+        """Return whether some frames are long; TCP makes them short where a busy machine is slow."""
+        machine.sh(f"head -c {16 * MIB} /dev/urandom >/tmp/data")
+        with far.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
+            server.bind((str(far.ipv4.ip), PORT))
+            server.listen()
+            server.settimeout(60)
+            digest = hashlib.sha256()
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with lengths(world.host, NETDEV) as found:
-            machine.sh(f"nc {far.ipv4.ip} {PORT} </tmp/data")
-        thread.join()
-    assert machine.sh("sha256sum /tmp/data").split()[0] == digest.hexdigest()
-    assert max(found) > mtu, "from the machine"
-    machine.sh("rm /tmp/data")
-    data = os.urandom(16 * MIB)
-    machine.sh(f"(nc -l -p {PORT} | sha256sum >/tmp/sum) >/dev/null 2>&1 &")
-    until(lambda: f":{PORT} " in machine.sh("netstat -ltn"))
-    with (
-        lengths(world.host, NETDEV) as found,
-        far.socket(socket.AF_INET, socket.SOCK_STREAM) as client,
-    ):
-        client.settimeout(60)
-        client.connect((world.ipv4, PORT))
-        client.sendall(data)
-        client.shutdown(socket.SHUT_WR)
-        until(lambda: machine.run("grep -q . /tmp/sum")[0] == 0)
-    assert machine.sh("cat /tmp/sum").split()[0] == hashlib.sha256(data).hexdigest()
-    assert max(found) > mtu, "to the machine"
+            def serve() -> None:
+                connection, _ = server.accept()
+                connection.settimeout(60)
+                with connection:
+                    while part := connection.recv(MIB):
+                        digest.update(part)
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            with lengths(world.host, NETDEV) as found:
+                machine.sh(f"nc {far.ipv4.ip} {PORT} </tmp/data")
+            thread.join()
+        assert machine.sh("sha256sum /tmp/data").split()[0] == digest.hexdigest()
+        machine.sh("rm /tmp/data")
+        return bool(max(found) > 2 * mtu)
+
+    def to_the_machine() -> bool:
+        data = os.urandom(16 * MIB)
+        machine.sh(f"(nc -l -p {PORT} | sha256sum >/tmp/sum) >/dev/null 2>&1 &")
+        until(lambda: f":{PORT} " in machine.sh("netstat -ltn"))
+        with (
+            lengths(world.host, NETDEV) as found,
+            far.socket(socket.AF_INET, socket.SOCK_STREAM) as client,
+        ):
+            client.settimeout(60)
+            client.connect((world.ipv4, PORT))
+            client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+            until(lambda: machine.run("grep -q . /tmp/sum")[0] == 0)
+        assert machine.sh("cat /tmp/sum").split()[0] == hashlib.sha256(data).hexdigest()
+        return bool(max(found) > 2 * mtu)
+
+    assert any(from_the_machine() for _ in range(3))
+    assert any(to_the_machine() for _ in range(3))
     assert min(moved(world.host, before, "tx_super_frames", "tx_packets", "rx_packets")) > 0
 
 

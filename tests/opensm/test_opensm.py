@@ -139,16 +139,22 @@ def test_m3_m4_a_hundred_groups_are_joined_and_left_and_saquery_agrees(
     host = plug(2)
     host("broadcast", BROADCAST)
     wanted = [group(number) for number in range(1, 101)]
-    records = host("join", wanted)
-    assert {record["mgid"] for record in records} == set(wanted)
-    assert len({record["mlid"] for record in records}) == 100
-    with ThreadPoolExecutor(5) as pool:
-        assert all(pool.map(lambda one: known(fabric, one), wanted))
-    assert fabric.output(4, "saquery", "-g").count("MGID") == 3  # as many as ibsim lets through
-    host("leave", wanted)
-    assert fabric.output(4, "saquery", "-g").count("MGID") == 1
-    assert host("held") == [BROADCAST]
-    assert set(host("counts")) <= {"sa_retry", "sa_late", "sa_duplicate"}  # OpenSM may be slow
+
+    def counts_nothing() -> bool:
+        """On a busy machine OpenSM may answer so late that a request is repeated."""
+        before = host("counts")
+        records = host("join", wanted)
+        assert {record["mgid"] for record in records} == set(wanted)
+        assert len({record["mlid"] for record in records}) == 100
+        with ThreadPoolExecutor(5) as pool:
+            assert all(pool.map(lambda one: known(fabric, one), wanted))
+        assert fabric.output(4, "saquery", "-g").count("MGID") == 3  # as many as ibsim lets through
+        host("leave", wanted)
+        assert fabric.output(4, "saquery", "-g").count("MGID") == 1
+        assert host("held") == [BROADCAST]
+        return bool(host("counts") == before)
+
+    assert any(counts_nothing() for _ in range(3))
 
 
 # -- refusals --------------------------------------------------------------------------------------
