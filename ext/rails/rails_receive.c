@@ -119,8 +119,7 @@ static int receive(struct ipu_rails *r, uint32_t rail, struct ipu_received *done
     const struct ipu_fabric *inner = at->inner;
     int n = inner->ops->received(inner->self, done, max), kept = 0;
     if (n < 0) {
-        at->broken = true;
-        rails_abandon(r, rail);
+        rails_break(r, rail);
         return n;
     }
     at->dry = n > 0 ? 0 : at->dry + 1;

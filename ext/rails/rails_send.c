@@ -26,9 +26,11 @@ bool rails_queue(struct ipu_rails *r, uint32_t rail, const struct ipu_send *send
     return true;
 }
 
-void rails_abandon(struct ipu_rails *r, uint32_t rail)
+void rails_break(struct ipu_rails *r, uint32_t rail)
 {
     struct rails_rail *at = &r->rails[rail];
+    at->broken = true; /* sends under way may end yet, and recovery waits for them */
+    r->asleep &= ~(1u << rail);
     for (uint32_t i = 0; i < at->waiting_count; i++)
         end(r, at->waiting[i].cookie);
     RAILS_ADD(r, tx_abandoned, at->waiting_count);
@@ -119,9 +121,7 @@ static void flush(struct ipu_rails *r, uint32_t rail)
         return;
     int taken = inner->ops->send(inner->self, at->waiting, (int)at->waiting_count);
     if (taken < 0) { /* sent() reports it */
-        at->broken = true;
-        r->asleep &= ~(1u << rail);
-        rails_abandon(r, rail);
+        rails_break(r, rail);
         return;
     }
     at->under_way += (uint32_t)taken;
@@ -195,11 +195,8 @@ int rails_sent(void *self, uint64_t *cookies, int max)
             break;
         /* Also without sends under way: verbs hear of changes here. */
         int got = at->inner->ops->sent(at->inner->self, cookies + n, max - n);
-        if (got < 0 && !at->broken) {
-            at->broken = true; /* sends under way may end yet, and recovery waits for them */
-            r->asleep &= ~(1u << k);
-            rails_abandon(r, k);
-        }
+        if (got < 0 && !at->broken)
+            rails_break(r, k);
         if (at->broken)
             error = got < 0 ? got : -EIO;
         if (got <= 0)

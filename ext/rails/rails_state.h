@@ -157,7 +157,7 @@ void rails_drop_handle(struct ipu_rails *r, uint32_t rail, void **handle);
 void *rails_handle_of_peer(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail);
 
 /* Ends the sends of a rail that wait. */
-void rails_abandon(struct ipu_rails *r, uint32_t rail);
+void rails_break(struct ipu_rails *r, uint32_t rail);
 
 /* rails_connected.c */
 extern const struct ipu_connected_ops rails_connected_ops;
@@ -171,7 +171,7 @@ static inline bool rails_is_busy(const struct rails_rail *at)
 /* rails.c: takes what ipu_rails_set() has changed. */
 void rails_follow(struct ipu_rails *r);
 
-/* Makes the active rail's address that of the wrapper. */
+/* rails.c: makes the active rail's address that of the wrapper. */
 void rails_take_address(struct ipu_rails *r);
 
 /* rails.c: ends the sleep of rails that have something to report. */
