@@ -298,7 +298,7 @@ static bool look(struct ipu_tun_ring *tun)
         } else {
             read_one(tun);
         }
-    } else if (!is_filled(tun) && tun->writes == tun->ended) {
+    } else if (!is_filled(tun) && io_uring_sq_ready(&tun->ring) > 0 && tun->writes == tun->ended) {
         submit(tun); /* reads for which the kernel had no room */
     }
     return is_filled(tun) || tun->failed;
