@@ -93,21 +93,19 @@ class Worker(ABC):
 
     # ---- the thread
 
-    def _round(self) -> float | None:
-        with self._guarded("a round"):
-            return self._serve()
-        time.sleep(_AFTER_DEFECT_S)
-        return 0.0
-
     def _run(self) -> None:
         poll = select.poll()
         for fd in (*self._filenos(), self._wake_fd):
             poll.register(fd, select.POLLIN)
         while True:
+            wait_ms: float | None = 0.0
+            pause_s = _AFTER_DEFECT_S
             with self._lock:
                 if self._closing:
                     return
-                wait_ms = self._round()
+                with self._guarded("a round"):
+                    wait_ms, pause_s = self._serve(), 0.0
+            time.sleep(pause_s)
             poll.poll(wait_ms)
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake_fd)

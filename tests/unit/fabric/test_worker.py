@@ -12,6 +12,7 @@ import pytest
 from ipoibu.fabric.worker import Worker
 
 _PATIENCE_S = 10
+_BAD_ROUND = 255
 
 
 class Echo(Worker):
@@ -46,6 +47,8 @@ class Echo(Worker):
             number = os.read(self._read_fd, 1)[0]
         except BlockingIOError:
             number = None
+        if number == _BAD_ROUND:
+            raise RuntimeError("the round fails")
         if number is not None:
             with self._guarded("a number"):
                 self.heard.append(1 // number)
@@ -91,6 +94,15 @@ def test_a_defect_costs_one_message(echo: Echo, caplog: pytest.LogCaptureFixture
     assert echo.until(heard=2)
     assert echo.counters() == {"defect": 1}
     assert "a number was not handled" in caplog.text
+
+
+def test_a_round_that_fails_is_counted_and_another_one_follows(
+    echo: Echo, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.write(echo.write_fd, bytes([_BAD_ROUND, 1]))
+    assert echo.until(heard=1)
+    assert echo.counters() == {"defect": 1}
+    assert "a round was not handled" in caplog.text
 
 
 def test_closing_leaves_no_thread_and_no_descriptor_and_may_be_repeated() -> None:
