@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ipoibu.bench.contender import QUIET, READY_S, Running, need, processes, sh, wait_ready, wire
+from ipoibu.bench.contender import QUIET, Running, need, processes, sh, wait_ready, wire
 from ipoibu.bench.traffic import python
 from ipoibu.lab import NETDEV, Lab, LabError
 from ipoibu.lab.namespace import Namespace
@@ -154,18 +153,13 @@ class Slirp4netns:
             yield Running(wire(second), forwarders, sandboxes, bound=SLIRP_GUEST)
 
 
-def _connect(api: socket.socket, control: Path) -> None:
+def _connects(api: socket.socket, control: Path) -> bool:
     """slirp4netns configures the guest before it listens."""
-    deadline = time.monotonic() + READY_S
-    while True:
-        try:
-            api.connect(str(control))
-        except (FileNotFoundError, ConnectionRefusedError) as error:
-            if time.monotonic() > deadline:
-                raise LabError("slirp4netns takes no requests") from error
-            time.sleep(0.02)
-        else:
-            return
+    try:
+        api.connect(str(control))
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    return True
 
 
 def _forward(control: Path, protocol: str, address: str, port: int) -> None:
@@ -173,7 +167,7 @@ def _forward(control: Path, protocol: str, address: str, port: int) -> None:
     ends = {"host_addr": address, "host_port": port, "guest_addr": SLIRP_GUEST, "guest_port": port}
     request = {"execute": "add_hostfwd", "arguments": {"proto": protocol, **ends}}
     with socket.socket(socket.AF_UNIX) as api:
-        _connect(api, control)
+        wait_ready(partial(_connects, api, control), "slirp4netns", ())
         api.sendall(json.dumps(request).encode())
         api.shutdown(socket.SHUT_WR)
         answer = api.recv(4096)
