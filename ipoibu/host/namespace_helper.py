@@ -237,14 +237,16 @@ class _Server:
             if not data:
                 return
             opened: list[int] = []
-            request = json.loads(data)
+            number = None
             try:
+                request = json.loads(data)
+                number = request["request"]
                 answer = self._answer(request, fds, opened)
             except OSError as error:
                 answer = {"errno": error.errno}
             except (IpoibuError, ValueError, LookupError, TypeError, AttributeError):
                 answer = {"errno": errno.EINVAL}
-            answer["request"] = request["request"]
+            answer["request"] = number
             with contextlib.suppress(BrokenPipeError):
                 socket.send_fds(self._channel, [json.dumps(answer).encode()], opened)
             for fd in (*fds, *opened):
