@@ -25,9 +25,8 @@ class Tap:
         self._loop = loop
         self._pump = pump
         self._sinks: list[tuple[Sink, int]] = []
-        self._since_ns = (
-            0  # frames of an earlier capture may come until the pump has ended that one
-        )
+        # The pump goes on with an earlier capture for a moment: older frames are not ours.
+        self._since_ns = 0
 
     def add(self, sink: Sink, snap_bytes: int) -> None:
         """Hand every frame from now on to `sink`, in batches; at least its first `snap_bytes`."""

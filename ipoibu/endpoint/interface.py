@@ -468,8 +468,7 @@ class Interface:
             if not self.shell.is_severed:
                 self.perform(self.engine.learned(self.loop.time(), hwaddr, addresses))
 
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
-            self.loop.call_soon_threadsafe(learn)
+        self._post(learn)
 
     def _gone(self, hwaddr: HwAddr) -> None:
         """End the connections with a host that is no peer any more; any thread may call it."""
@@ -478,8 +477,11 @@ class Interface:
             if self.rc is not None:
                 self.rc.forget(hwaddr)
 
+        self._post(forget)
+
+    def _post(self, work: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
-            self.loop.call_soon_threadsafe(forget)
+            self.loop.call_soon_threadsafe(work)
 
     def follow_allmulticast(self, is_wanted: bool) -> None:
         """Receive all groups of the link if a program wants that, or the configuration."""

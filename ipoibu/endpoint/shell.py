@@ -212,9 +212,10 @@ class Shell:
         elif kind == _core.EVENT_USED:
             self.perform(engine.used(now, address_of(event.next_hop)))
         elif kind == _core.EVENT_NEIGH_REFUSED:
+            next_hop = address_of(event.next_hop)
             if self.rc is not None:
-                self.rc.withdrawn(address_of(event.next_hop))
-            self.perform(engine.neigh_refused(now, address_of(event.next_hop), event.error))
+                self.rc.withdrawn(next_hop)
+            self.perform(engine.neigh_refused(now, next_hop, event.error))
         elif kind == _core.EVENT_HOST:
             self.perform(engine.host_packet(now, event.data))
         elif kind == _core.EVENT_DHCP_REPLY:

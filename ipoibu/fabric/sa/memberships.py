@@ -68,9 +68,8 @@ class Memberships:
 
     async def leave(self, group: Gid, join_state: JoinState) -> None:
         held = (group, join_state)
-        self._held.pop(
-            held, None
-        )  # at once: whoever joins from now on waits for the lock behind us
+        # At once: whoever joins from now on waits for the lock behind us.
+        self._held.pop(held, None)
         async with self._lock(group):
             await self._give_up(held)
 
