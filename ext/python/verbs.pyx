@@ -66,8 +66,11 @@ cdef extern from "verbs/verbs.h" nogil:
 cdef extern from "verbs/connected.h" nogil:
     struct ipu_verbs_connection:
         ipu_connection connection
-    int ipu_verbs_connect(ipu_verbs *verbs, const ibv_qp *pattern)
-    int ipu_verbs_connection_init(ipu_verbs_connection *connection, ibv_qp *qp)
+    int ipu_verbs_connect(ipu_verbs *verbs, const ibv_qp *pattern, bint loses)
+    int ipu_verbs_connection_init(ipu_verbs_connection *connection, ipu_verbs *verbs, ibv_qp *qp)
+    void ipu_verbs_connection_program(ipu_verbs_connection *connection, uint32_t receive_psn,
+                                      uint32_t path_mtu)
+    void ipu_verbs_connection_end(ipu_verbs_connection *connection) nogil
     void ipu_verbs_connection_free(ipu_verbs_connection *connection)
 
 cdef extern from "mesh/mesh.h" nogil:
@@ -202,9 +205,13 @@ cdef class VerbsFabric:
     def qpn(self) -> int:
         return ipu_verbs_fabric(self.verbs).qpn
 
-    def connect(self, pattern: _QueuePair, *, int cmd_fd) -> None:
-        """Allow connections from now on: RC queue pairs with the queues of `pattern`."""
-        check(ipu_verbs_connect(self.verbs, inside(pattern, IBV_QPT_RC, cmd_fd)), "connected mode")
+    def connect(self, pattern: _QueuePair, *, int cmd_fd, bint loses_receives) -> None:
+        """Allow connections from now on: RC queue pairs with the queues of `pattern`.
+
+        With `loses_receives` the device never completes the receive of a message that its queue pair
+        did not finish; the fabric finds such receives."""
+        check(ipu_verbs_connect(self.verbs, inside(pattern, IBV_QPT_RC, cmd_fd), loses_receives),
+              "connected mode")
 
     def attach(self, bytes mgid, uint16_t mlid) -> None:
         """Receive the group's datagrams; `Membership` has the IP-level membership.
@@ -271,10 +278,10 @@ cdef class VerbsConnection:
     cdef object qp
 
     def __cinit__(self, VerbsFabric fabric not None, qp: _QueuePair, *, int cmd_fd):
-        check(ipu_verbs_connection_init(&self.connection, inside(qp, IBV_QPT_RC, cmd_fd)),
-              "connected queue pair")
         self.fabric = fabric
         self.qp = qp
+        check(ipu_verbs_connection_init(&self.connection, fabric.verbs, inside(qp, IBV_QPT_RC, cmd_fd)),
+              "connected queue pair")
 
     def __dealloc__(self):
         ipu_verbs_connection_free(&self.connection)
@@ -286,6 +293,15 @@ cdef class VerbsConnection:
     @property
     def qpn(self) -> int:
         return self.connection.connection.qpn
+
+    def program(self, uint32_t receive_psn, uint32_t path_mtu_bytes) -> None:
+        """Tell the peer's first PSN and the path MTU, before the queue pair goes to RTR."""
+        ipu_verbs_connection_program(&self.connection, receive_psn, path_mtu_bytes)
+
+    def end(self) -> None:
+        """Tell that the queue pair, which the pump has released, is destroyed. Safe to repeat."""
+        with nogil:
+            ipu_verbs_connection_end(&self.connection)
 
 
 @cython.no_gc_clear

@@ -8,17 +8,21 @@
 #include "verbs/connected_state.h"
 #include "verbs/state.h"
 
+enum { PSN_MASK = 0xffffff };
+
 /* ---- sends */
 
 static int connected_add(void *self, struct ipu_connection *connection)
 {
     ipu_qpn_table_add(&((struct ipu_verbs_connected *)self)->known, connection);
+    ((struct ipu_verbs_connection *)connection)->added = true;
     return 0;
 }
 
 static void connected_remove(void *self, struct ipu_connection *connection)
 {
     ipu_qpn_table_remove(&((struct ipu_verbs_connected *)self)->known, connection);
+    ((struct ipu_verbs_connection *)connection)->added = false;
 }
 
 /* Returns how many sends fit into the connection's queue and the completion queue that all
@@ -125,8 +129,15 @@ static int connected_post(void *self, const struct ipu_recv *recvs, int n)
     n = ipu_receive_queue_room(&all->receives, n);
     if (n <= 0 || v->closed)
         return 0;
+    struct ipu_recv slots[IPU_RECEIVE_BATCH];
+    for (int i = 0; i < n; i++) {
+        slots[i] = recvs[i];
+        slots[i].cookie = ipu_receive_order_put(&all->order, recvs[i].cookie);
+    }
     struct ipu_receives_posted posted =
-        ipu_receive_queue_post(&all->receives, &v->regions, recvs, n);
+        ipu_receive_queue_post(&all->receives, &v->regions, slots, n);
+    for (int i = posted.taken; i < n; i++)
+        ipu_receive_order_withdraw(&all->order);
     IPU_VERBS_COUNT(v, rx_doorbells);
     if (posted.refused)
         IPU_VERBS_COUNT(v, rx_errors);
@@ -139,6 +150,60 @@ static void poll_receives(struct ipu_verbs_connected *all)
         ipu_verbs_queue_pair_fail(all->verbs);
 }
 
+/* Returns whether the queue pair holds a receive that the device took before now. Between two
+ * messages it expects the PSN that follows the packets of those that we have seen. */
+static bool holds(const struct ipu_verbs_connection *connection)
+{
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    return !connection->added || !atomic_load(&connection->programmed) ||
+           ibv_query_qp(connection->queue.qp, &attr, IBV_QP_RQ_PSN, &init) != 0 ||
+           attr.rq_psn != connection->psn;
+}
+
+/* Returns the number before which no queue pair holds a receive; when one holds the oldest receive,
+ * any number that is not greater. */
+static uint64_t find_floor(struct ipu_verbs_connected *all, uint64_t oldest)
+{
+    uint64_t floor = all->order.passed;
+    struct ipu_verbs_connection *at;
+    pthread_mutex_lock(&all->mutex);
+    LIST_FOREACH(at, &all->existing, others) {
+        if (at->passed <= oldest && !holds(at))
+            at->passed = all->order.passed;
+        if (at->passed < floor)
+            floor = at->passed;
+        if (floor <= oldest)
+            break;
+    }
+    pthread_mutex_unlock(&all->mutex);
+    return floor;
+}
+
+/* Gives back receives that the device has lost; returns their number. */
+static int reclaim(struct ipu_verbs_connected *all, struct ipu_connection_received *done, int max)
+{
+    uint64_t oldest, cookie;
+    int n = 0;
+    if (!all->loses || max == 0 || !ipu_receive_order_look(&all->order, &oldest))
+        return 0;
+    uint64_t floor = find_floor(all, oldest);
+    while (n < max && ipu_receive_order_reclaim(&all->order, floor, &cookie)) {
+        done[n++] = (struct ipu_connection_received){.cookie = cookie, .failed = true};
+        all->receives.posted--;
+        IPU_VERBS_COUNT(all->verbs, rx_lost);
+    }
+    return n;
+}
+
+/* Notes that the connection has ended this receive, with this number, and begins no older one. */
+static void pass(struct ipu_verbs_connection *connection, uint64_t number, const struct ibv_wc *wc)
+{
+    uint32_t packets = (wc->byte_len + connection->mtu - 1) / connection->mtu;
+    connection->psn = (connection->psn + (packets > 0 ? packets : 1)) & PSN_MASK;
+    connection->passed = number + 1;
+}
+
 static int connected_received(void *self, struct ipu_connection_received *done, int max)
 {
     struct ipu_verbs_connected *all = self;
@@ -149,20 +214,22 @@ static int connected_received(void *self, struct ipu_connection_received *done, 
         const struct ibv_wc *wc = &completion->wc[completion->wc_next++];
         all->receives.posted--;
         done[n] = (struct ipu_connection_received){
-            .cookie = wc->wr_id,
             .connection = ipu_qpn_table_find(&all->known, wc->qp_num),
             .failed = true,
         };
+        uint64_t number = ipu_receive_order_end(&all->order, (uint32_t)wc->wr_id, &done[n].cookie);
         if (wc->status == IBV_WC_SUCCESS) {
             done[n].byte_len = wc->byte_len;
             done[n].failed = false;
+            if (done[n].connection != NULL)
+                pass((struct ipu_verbs_connection *)done[n].connection, number, wc);
         } else if (wc->status == IBV_WC_WR_FLUSH_ERR) {
             IPU_VERBS_COUNT(all->verbs, flushed);
         } else {
             IPU_VERBS_COUNT(all->verbs, rx_errors);
         }
     }
-    return n;
+    return n + reclaim(all, done + n, max - n);
 }
 
 static const struct ipu_connected_ops connected_ops = {
@@ -194,7 +261,7 @@ bool ipu_verbs_connected_arm_sends(struct ipu_verbs_connected *all)
 
 /* ---- life */
 
-int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
+int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern, bool loses)
 {
     struct ibv_srq_attr srq;
     if (pattern->srq == NULL || v->connected != NULL)
@@ -211,9 +278,14 @@ int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
     all->send_room = (uint32_t)pattern->send_cq->cqe;
     all->receives.depth =
         srq.max_wr < (uint32_t)pattern->recv_cq->cqe ? srq.max_wr : (uint32_t)pattern->recv_cq->cqe;
-    error = ipu_completion_init(&all->completion, pattern, v->epoll_fd, &v->counters.events);
+    all->loses = loses;
+    LIST_INIT(&all->existing);
+    pthread_mutex_init(&all->mutex, NULL);
+    error = ipu_receive_order_init(&all->order, all->receives.depth);
+    if (error == 0)
+        error = ipu_completion_init(&all->completion, pattern, v->epoll_fd, &v->counters.events);
     if (error < 0) {
-        free(all);
+        ipu_verbs_connected_free(all);
         return error;
     }
     v->connected = all;
@@ -222,14 +294,55 @@ int ipu_verbs_connect(struct ipu_verbs *v, const struct ibv_qp *pattern)
     return 0;
 }
 
-int ipu_verbs_connection_init(struct ipu_verbs_connection *connection, struct ibv_qp *qp)
+void ipu_verbs_connected_free(struct ipu_verbs_connected *all)
 {
+    if (all == NULL)
+        return;
+    pthread_mutex_destroy(&all->mutex);
+    ipu_receive_order_free(&all->order);
+    free(all);
+}
+
+int ipu_verbs_connection_init(struct ipu_verbs_connection *connection, struct ipu_verbs *verbs,
+                              struct ibv_qp *qp)
+{
+    struct ipu_verbs_connected *all = verbs->connected;
     memset(connection, 0, sizeof *connection);
+    if (all == NULL)
+        return -EINVAL;
+    int error = ipu_rc_queue_init(&connection->queue, qp);
+    if (error < 0)
+        return error;
     connection->connection.qpn = qp->qp_num;
-    return ipu_rc_queue_init(&connection->queue, qp);
+    connection->mtu = 1;
+    connection->all = all;
+    pthread_mutex_lock(&all->mutex);
+    LIST_INSERT_HEAD(&all->existing, connection, others);
+    pthread_mutex_unlock(&all->mutex);
+    return 0;
+}
+
+void ipu_verbs_connection_program(struct ipu_verbs_connection *connection, uint32_t receive_psn,
+                                  uint32_t path_mtu)
+{
+    connection->psn = receive_psn;
+    connection->mtu = path_mtu;
+    atomic_store(&connection->programmed, true);
+}
+
+void ipu_verbs_connection_end(struct ipu_verbs_connection *connection)
+{
+    struct ipu_verbs_connected *all = connection->all;
+    if (all == NULL)
+        return;
+    connection->all = NULL;
+    pthread_mutex_lock(&all->mutex);
+    LIST_REMOVE(connection, others);
+    pthread_mutex_unlock(&all->mutex);
 }
 
 void ipu_verbs_connection_free(struct ipu_verbs_connection *connection)
 {
+    ipu_verbs_connection_end(connection);
     ipu_rc_queue_free(&connection->queue);
 }

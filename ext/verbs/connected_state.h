@@ -4,13 +4,20 @@
 
 #include "fabric/qpn_table.h"
 #include "verbs/connected.h"
+#include "verbs/receive_order.h"
 #include "verbs/state.h"
 
-/* The queues that all connections of a fabric share; only the pump's thread uses them. */
+/* The queues that all connections of a fabric share. Unless a comment says otherwise, only the
+ * pump's thread uses a field. */
 struct ipu_verbs_connected {
     struct ipu_verbs *verbs;
     struct ipu_completion completion;
     struct ipu_receive_queue receives;
+    struct ipu_receive_order order;
+    bool loses; /* the device loses receives: receive_order.h */
+    pthread_mutex_t
+        mutex; /* guards the list of all connections, whose queue pairs may hold receives */
+    LIST_HEAD(, ipu_verbs_connection) existing;
     struct ipu_qpn_table known;
     struct ipu_verbs_connection *ended, **ended_tail; /* connections with sends to report */
     uint32_t sending;   /* sends posted and not completed, on all connections: */
@@ -21,5 +28,7 @@ struct ipu_verbs_connected {
  * `looks` is that of ipu_completion_read(). */
 bool ipu_verbs_connected_arm(struct ipu_verbs_connected *all, bool looks);
 bool ipu_verbs_connected_arm_sends(struct ipu_verbs_connected *all);
+
+void ipu_verbs_connected_free(struct ipu_verbs_connected *all);
 
 #endif

@@ -257,7 +257,7 @@ void ipu_verbs_destroy(struct ipu_verbs *v)
     if (v->epoll_fd >= 0)
         close(v->epoll_fd);
     ipu_verbs_inbox_free(v);
-    free(v->connected);
+    ipu_verbs_connected_free(v->connected);
     free(v->cookies);
     free(v);
 }

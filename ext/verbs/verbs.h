@@ -73,6 +73,7 @@ unsigned int ipu_verbs_events(struct ipu_verbs *verbs);
     X(tx_errors)           /* completions in error, without flushed ones */                        \
     X(rx_doorbells)        /* calls of ibv_post_recv */                                            \
     X(rx_errors)           /* completions in error, without flushed ones */                        \
+    X(rx_lost)             /* receives that the device took for a message and never completed */   \
     X(connected_doorbells) /* calls of ibv_post_send for connections */                            \
     X(connected_posted)    /* messages in them */                                                  \
     X(flushed)             /* work that came back because the queue pair was broken */             \

@@ -162,6 +162,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
                  struct ibv_qp_init_attr *init)
 {
+    if (mask == IBV_QP_RQ_PSN)
+        return fake_rc_query_psn(qp, attr);
     CHECK(mask == IBV_QP_CAP && attr != NULL);
     init->cap = (struct ibv_qp_cap){.max_send_wr = FAKE_SEND_DEPTH,
                                     .max_recv_wr = 100,

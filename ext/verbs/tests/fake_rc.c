@@ -47,9 +47,23 @@ void fake_rc_fail(struct ibv_qp *qp, enum ibv_wc_status status)
     fake_rc.send_count = kept;
 }
 
+static void advance(const struct ibv_qp *qp, uint32_t packets)
+{
+    uint32_t *psn = &fake_rc.psn[qp - fake_rc.qp];
+    *psn = (*psn + packets) & 0xffffff;
+}
+
+void fake_rc_begin(struct ibv_qp *qp)
+{
+    CHECK(fake_rc.recv_next < fake_rc.recv_count);
+    fake_rc.recv_next++;
+    advance(qp, 2);
+}
+
 void fake_rc_arrive(struct ibv_qp *qp, uint32_t byte_len, enum ibv_wc_status status)
 {
     CHECK(fake_rc.recv_next < fake_rc.recv_count);
+    advance(qp, byte_len == 0 ? 1 : (byte_len + FAKE_RC_MTU - 1) / FAKE_RC_MTU);
     fake_rc.recv_wc[fake_rc.recv_wc_count++] =
         (struct ibv_wc){.wr_id = fake_rc.recvs[fake_rc.recv_next++].wr_id,
                         .byte_len = byte_len,
@@ -118,6 +132,13 @@ void fake_rc_notify(struct ibv_cq *cq)
     *(cq == &fake_rc.send_cq ? &fake_rc.send_armed : &fake_rc.recv_armed) = true;
 }
 
+int fake_rc_query_psn(const struct ibv_qp *qp, struct ibv_qp_attr *attr)
+{
+    fake_rc.asked[qp - fake_rc.qp]++;
+    attr->rq_psn = fake_rc.psn[qp - fake_rc.qp];
+    return 0;
+}
+
 /* ---- libibverbs */
 
 int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
@@ -129,7 +150,7 @@ int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 /* ---- the test's side */
 
-void fake_rc_open(struct ipu_fabric *fabric)
+void fake_rc_open(struct ipu_fabric *fabric, bool loses)
 {
     fake_rc = (struct fake_rc){.refuse_send_after = -1, .refuse_recv_after = -1};
     CHECK(pipe2(fake_rc.channel_pipe, O_CLOEXEC) == 0);
@@ -148,11 +169,15 @@ void fake_rc_open(struct ipu_fabric *fabric)
                                         .qp_num = 0x100u + (uint32_t)i * 256, /* one bucket */
                                         .qp_type = IBV_QPT_RC};
     }
-    CHECK_EQ(ipu_verbs_connect(fake_verbs, &fake_rc.qp[0]), 0);
-    CHECK_EQ(ipu_verbs_connect(fake_verbs, &fake_rc.qp[0]), -EINVAL); /* once */
+    struct ipu_verbs_connection early;
+    CHECK_EQ(ipu_verbs_connection_init(&early, fake_verbs, &fake_rc.qp[0]), -EINVAL);
+    CHECK_EQ(ipu_verbs_connect(fake_verbs, &fake_rc.qp[0], loses), 0);
+    CHECK_EQ(ipu_verbs_connect(fake_verbs, &fake_rc.qp[0], loses), -EINVAL); /* once */
     for (int i = 0; i < FAKE_RCS; i++) {
         struct ipu_verbs_connection *connection = &fake_rc.connection[i];
-        CHECK_EQ(ipu_verbs_connection_init(connection, &fake_rc.qp[i]), 0);
+        CHECK_EQ(ipu_verbs_connection_init(connection, fake_verbs, &fake_rc.qp[i]), 0);
+        ipu_verbs_connection_program(connection, FAKE_RC_PSN, FAKE_RC_MTU);
+        fake_rc.psn[i] = FAKE_RC_PSN;
         CHECK_EQ(fabric->connected->add(fabric->connected_self, &connection->connection), 0);
     }
 }

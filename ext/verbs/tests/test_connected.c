@@ -16,7 +16,7 @@ static void begin(void)
     fabric = fake_open(false);
     CHECK(fabric->connected == NULL);
     CHECK_EQ(fabric->ops->memory(fabric->self, message, sizeof message), 0);
-    fake_rc_open(fabric);
+    fake_rc_open(fabric, true);
     ops = fabric->connected;
     CHECK(ops != NULL);
 }
@@ -281,7 +281,7 @@ static void only_a_pattern_with_shared_queues_will_do(void)
 {
     fabric = fake_open(false);
     struct ibv_qp lone = fake.qp;
-    CHECK_EQ(ipu_verbs_connect(fake_verbs, &lone), -EINVAL); /* no shared receive queue */
+    CHECK_EQ(ipu_verbs_connect(fake_verbs, &lone, false), -EINVAL); /* no shared receive queue */
     CHECK(fabric->connected == NULL);
     fake_close();
 }

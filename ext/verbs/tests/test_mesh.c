@@ -68,7 +68,7 @@ static void post_all(void)
 static void begin(void)
 {
     struct ipu_fabric *ud = fake_open(false); /* its context and protection domain serve us */
-    fake_rc_open(ud);
+    fake_rc_open(ud, false);
     struct ipu_mesh_config config = {.pattern = &fake_rc.qp[0],
                                      .gid = ours,
                                      .qpn = 0x42,

@@ -37,6 +37,7 @@ SHARE: Final = (
     "make the virtual environment with --system-site-packages, which shows it the distribution's "
     "python3-pyverbs, or pip install the version of pyverbs that libibverbs has"
 )
+RXE_VENDOR_ID: Final = 0xFFFFFF  # drivers/infiniband/sw/rxe/rxe_param.h
 _UNMATCHED: Final = "IBVERBS_PRIVATE"  # the symbol version that ties pyverbs to one libibverbs
 
 
@@ -55,7 +56,9 @@ class PortState:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of a device: address handles, work requests of a queue, completions of a completion
-    queue, multicast groups, shared receive queues, and work requests of one of those.
+    queue, multicast groups, shared receive queues, and work requests of one of those. `loses_receives`:
+    a queue pair that fails within a message may keep the message's receive of a shared queue, as with newer
+    kernels' Soft-RoCE (ext/verbs/receive_order.h).
     """
 
     max_ah: int
@@ -64,6 +67,7 @@ class Limits:
     max_mcast_grp: int
     max_srq: int
     max_srq_wr: int
+    loses_receives: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +296,7 @@ class VerbsDevice:
             attr.max_mcast_grp,
             attr.max_srq,
             attr.max_srq_wr,
+            attr.vendor_id == RXE_VENDOR_ID,
         )
 
     # ---- creating

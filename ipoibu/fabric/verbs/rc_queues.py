@@ -83,7 +83,7 @@ class VerbsConnections:
         )
         try:
             with self._maker.pattern() as pattern:
-                fabric.connect(pattern, cmd_fd=device.cmd_fd)
+                fabric.connect(pattern, cmd_fd=device.cmd_fd, loses_receives=limits.loses_receives)
         except BaseException:
             self._objects.close()
             raise
@@ -125,6 +125,7 @@ class VerbsRc(RcQueuePair):
         return capsule
 
     def program(self, attributes: RcAttributes) -> None:
+        self._native.program(attributes.receive_psn, attributes.path_mtu_bytes)
         self._device.program_rc(self._qp, attributes, self._port, self._sgid_index)
 
     def stop(self) -> None:
@@ -135,4 +136,5 @@ class VerbsRc(RcQueuePair):
         """Destroy the queue pair, which the pump has released. Safe to repeat."""
         if self._qp is not None:
             self._device.destroy(self._qp)
+            self._native.end()
             self._qp = None

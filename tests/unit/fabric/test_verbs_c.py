@@ -26,6 +26,7 @@ def test_there_are_programs_to_run() -> None:
     assert set(PROGRAMS) == {
         "test_connected",
         "test_handles",
+        "test_lost_receives",
         "test_mesh",
         "test_receive",
         "test_send",

@@ -17,7 +17,7 @@ from ipoibu.fabric.verbs.port import VerbsPort, VerbsUd
 from ipoibu.fabric.verbs.rc_queues import VerbsRc
 from ipoibu.ib import Destination, PartitionParams, RcAttributes
 
-from .verbs_fake import Connection, install, machine, uninstall
+from .verbs_fake import Connection, Fabric, install, machine, uninstall
 
 GID = Gid.parse("fe80::ff:fe00:101")
 PEER = Gid.parse("fe80::ff:fe00:202")
@@ -83,6 +83,23 @@ def test_a_queue_pair_goes_from_state_to_state(ud: VerbsUd) -> None:
     assert (rtr["path_mtu"], rtr["dest_qp_num"], rtr["rq_psn"]) == (4, 0x99, 0x111)
     assert (rts["sq_psn"], rts["timeout"], rts["retry_cnt"], rts["rnr_retry"]) == (0x222, 14, 6, 6)
     assert (init_mask, rtr_mask, rts_mask, err_mask) == (0x39, 0x129181, 0x12E01, 1)
+
+
+def test_the_core_hears_of_a_queue_pair_before_and_after_all_that_it_receives(ud: VerbsUd) -> None:
+    connection = ud.open_connection()
+    log = machine().log
+    del log[:]
+    connection.program(ATTRIBUTES)
+    connection.close()
+    assert log == ["program 0x111 2048", "modify 2", "modify 3", "close qp", "end connection"]
+
+
+@pytest.mark.parametrize(("vendor", "loses"), [(0xFFFFFF, True), (0x02C9, False)])
+def test_soft_roce_loses_receives(vendor: int, loses: bool) -> None:
+    machine().vendor_id = vendor
+    ud = VerbsPort("rxe0").open_connected(PARAMS)
+    fabric = next(made for made in Fabric.made if made.native is ud.native)
+    assert fabric.loses_receives is loses
 
 
 def test_a_queue_pair_is_closed_once(ud: VerbsUd) -> None:

@@ -37,8 +37,9 @@ class Fabric:
         if what in self.errors:
             raise self.errors[what]
 
-    def connect(self, pattern: Any, *, cmd_fd: int) -> None:
+    def connect(self, pattern: Any, *, cmd_fd: int, loses_receives: bool) -> None:
         assert pattern.attr.srq is not None
+        self.loses_receives = loses_receives
         self._do("connect")
 
     def attach(self, mgid: bytes, mlid: int) -> None:
@@ -95,6 +96,12 @@ class Connection:
         if (error := type(self).refuse) is not None:
             raise error
         self.qp, self.qpn, self.native = qp, qp.qp_num, object()
+
+    def program(self, receive_psn: int, path_mtu_bytes: int) -> None:
+        machine().log.append(f"program {receive_psn:#x} {path_mtu_bytes}")
+
+    def end(self) -> None:
+        machine().log.append("end connection")
 
 
 class Mesh:

@@ -71,6 +71,7 @@ class Context:
             max_mcast_grp=8192,
             max_srq=machine.max_srq,
             max_srq_wr=1 << 20,
+            vendor_id=machine.vendor_id,
         )
 
     def close(self) -> None:

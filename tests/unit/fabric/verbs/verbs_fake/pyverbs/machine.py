@@ -25,6 +25,7 @@ class Machine:
     max_cqe: int = 32767
     max_inline: int = 400
     max_srq: int = 1000
+    vendor_id: int = 0xFFFFFF  # Soft-RoCE
     errors: dict[str, int] = field(default_factory=dict)  # call that fails: errno
     log: list[str] = field(default_factory=list)
 
