@@ -68,8 +68,9 @@ def soak(
     *,
     resume_s: float = RESUME_S,
     subnet: LabSubnet | None = None,
+    faults_min: int = 0,
 ) -> Report:
-    """Let the lab's hosts run under faults for the given time."""
+    """Let the lab's hosts run under faults for the given time, and until there were `faults_min`."""
     report = Report()
     with Flows(lab) as flows:
         _, late = flows.resumed(time.monotonic(), SETTLE_S)
@@ -79,7 +80,9 @@ def soak(
         before = {host.number: Resources.of(host) for host in lab.hosts}
         faults = Faults(lab, seed, subnet)
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        drawn = 0
+        while time.monotonic() < end or drawn < faults_min:
+            drawn += 1
             report.elapsed_s = time.monotonic() - end + seconds
             _one_fault(report, faults, flows, resume_s)
             for host in lab.hosts:  # a daemon that was started anew begins anew
@@ -157,12 +160,18 @@ def _mixed(hosts: int, subnet: LabSubnet | None) -> Iterator[Lab]:
 
 
 def run(
-    hosts: int, seconds: float, seed: int, resume_s: float = RESUME_S, *, opensm: bool = False
+    hosts: int,
+    seconds: float,
+    seed: int,
+    resume_s: float = RESUME_S,
+    *,
+    opensm: bool = False,
+    faults_min: int = 0,
 ) -> Report:
     """Build the lab, soak it, and end it."""
     subnet = LabSubnet(hosts, standby=True) if opensm else None
     with _mixed(hosts, subnet) as lab:
-        return soak(lab, seconds, seed, resume_s=resume_s, subnet=subnet)
+        return soak(lab, seconds, seed, resume_s=resume_s, subnet=subnet, faults_min=faults_min)
 
 
 def main() -> int:
