@@ -130,9 +130,26 @@ static void a_message_under_way_keeps_its_receive(void)
     destroy(ENDING);
     converse(BUSY, 2 * LATE, 100);
     CHECK_EQ(lost, 0); /* nobody knows which of the two the other one has */
+    CHECK(fake_rc.asked[QUIET] <= 2);
     destroy(QUIET);
     converse(BUSY, LATE, 100);
     CHECK_EQ(lost, 2);
+    end();
+}
+
+/* Its PSN passes the end of the 24 bits; a message without data is one packet. */
+static void a_connection_between_two_messages_holds_none(void)
+{
+    begin(true);
+    converse(QUIET, 1, 60000);
+    converse(QUIET, 1, 0);
+    CHECK(fake_rc.psn[QUIET] < FAKE_RC_PSN);
+    fake_rc_begin(&fake_rc.qp[ENDING]); /* takes receive 2 */
+    destroy(ENDING);
+    converse(BUSY, LATE, 100);
+    CHECK_EQ(lost, 1);
+    CHECK_EQ(cookie_lost, 2);
+    CHECK_EQ(fake_rc.asked[QUIET], 1);
     end();
 }
 
@@ -207,6 +224,7 @@ int main(void)
     RUN(a_receive_comes_back_that_a_queue_pair_held_at_its_end);
     RUN(all_lost_receives_come_back_while_one_is_left);
     RUN(a_message_under_way_keeps_its_receive);
+    RUN(a_connection_between_two_messages_holds_none);
     RUN(a_connection_that_went_on_holds_no_older_receive);
     RUN(a_queue_pair_that_may_still_write_keeps_all);
     RUN(a_connection_before_its_start_keeps_all);
