@@ -103,3 +103,9 @@ def test_a_flood_of_requests_to_rdma_cm_is_refused_at_the_cap(
     assert 0 < accepted <= CONNECTIONS_PER_PORT_MAX
     assert accepted + refused == 150
     assert len(load(tmp_path, "conn-a")) <= CONNECTIONS_PER_PORT_MAX
+
+
+def test_receives_of_messages_that_do_not_end_come_back(lab_kernel: Path, tmp_path: Path) -> None:
+    """rxe completes them in error, or, in newer kernels than the lab's, loses them: `rx_lost`."""
+    play(lab_kernel, tmp_path, "interrupt", "rxe0", "soft:vec0", limit_s=250)
+    assert load(tmp_path, "stats-a")[0]["stats"]["rx_failed"] >= 1

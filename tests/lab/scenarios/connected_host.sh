@@ -154,3 +154,37 @@ beset() { # DEVICE
     meet done 60
     ib_down
 }
+
+# The second host's daemon dies within messages, in five lives: it is killed while the wire loses so
+# many packets that nearly every message waits for some. Its successor sends on.
+interrupt() { # DEVICE
+    local life stream
+    if ((LAB_INDEX == 1)); then ib_up "$1" --mode connected; fi
+    meet up 60
+    for life in 1 2 3 4 5; do
+        if ((LAB_INDEX == 2)); then
+            ib_up "$1" --mode connected
+            until_true 60 "an answer" ping -q -c 1 -W 1 10.9.0.1
+            until_true 60 "both connections" live
+            ping -q -f -l 8 -s 60000 10.9.0.1 >/dev/null 2>&1 &
+            stream=$!
+            read -r -t 1 -u "$lab_tick" || true
+            tc qdisc add dev vec0 root netem loss 40%
+            read -r -t 0.3 -u "$lab_tick" || true
+            kill -KILL "$ib_pid"; wait "$ib_pid" || true
+            tc qdisc del dev vec0 root
+            kill -INT "$stream"; wait "$stream" || true
+        fi
+        meet "dead-$life" 100
+    done
+    if ((LAB_INDEX == 2)); then
+        ib_up "$1" --mode connected
+        until_true 60 "an answer" ping -q -c 1 -W 1 10.9.0.1
+        until_true 60 "both connections" live
+        ping -q -f -l 8 -c 2000 -s 60000 10.9.0.1
+    fi
+    meet sent 100
+    show_all
+    meet done 60
+    ib_down
+}
