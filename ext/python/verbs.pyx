@@ -70,7 +70,7 @@ cdef extern from "verbs/connected.h" nogil:
     int ipu_verbs_connection_init(ipu_verbs_connection *connection, ipu_verbs *verbs, ibv_qp *qp)
     void ipu_verbs_connection_program(ipu_verbs_connection *connection, uint32_t receive_psn,
                                       uint32_t path_mtu)
-    void ipu_verbs_connection_end(ipu_verbs_connection *connection) nogil
+    void ipu_verbs_connection_end(ipu_verbs_connection *connection)
     void ipu_verbs_connection_free(ipu_verbs_connection *connection)
 
 cdef extern from "mesh/mesh.h" nogil:

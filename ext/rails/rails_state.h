@@ -156,7 +156,7 @@ void rails_drop_handle(struct ipu_rails *r, uint32_t rail, void **handle);
 /* Returns the handle from our rail to the peer's, or NULL. */
 void *rails_handle_of_peer(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail);
 
-/* Ends the sends of a rail that wait. */
+/* Marks a rail as broken, and ends its sends that wait. */
 void rails_break(struct ipu_rails *r, uint32_t rail);
 
 /* rails_connected.c */

@@ -15,14 +15,12 @@ enum { PSN_MASK = 0xffffff };
 static int connected_add(void *self, struct ipu_connection *connection)
 {
     ipu_qpn_table_add(&((struct ipu_verbs_connected *)self)->known, connection);
-    ((struct ipu_verbs_connection *)connection)->added = true;
     return 0;
 }
 
 static void connected_remove(void *self, struct ipu_connection *connection)
 {
     ipu_qpn_table_remove(&((struct ipu_verbs_connected *)self)->known, connection);
-    ((struct ipu_verbs_connection *)connection)->added = false;
 }
 
 /* Returns how many sends fit into the connection's queue and the completion queue that all
@@ -150,13 +148,16 @@ static void poll_receives(struct ipu_verbs_connected *all)
         ipu_verbs_queue_pair_fail(all->verbs);
 }
 
-/* Returns whether the queue pair holds a receive that the device took before now. Between two
- * messages it expects the PSN that follows the packets of those that we have seen. */
-static bool holds(const struct ipu_verbs_connection *connection)
+/* Returns whether the queue pair may hold a receive that the device took before now. Between two
+ * messages it expects the PSN that follows the packets of those that we have seen. Before add() and
+ * after remove() another thread may destroy it, so we do not ask it. */
+static bool holds(struct ipu_verbs_connected *all, const struct ipu_verbs_connection *connection)
 {
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
-    return !connection->added || !atomic_load(&connection->programmed) ||
+    bool is_known =
+        ipu_qpn_table_find(&all->known, connection->connection.qpn) == &connection->connection;
+    return !is_known || !atomic_load(&connection->programmed) ||
            ibv_query_qp(connection->queue.qp, &attr, IBV_QP_RQ_PSN, &init) != 0 ||
            attr.rq_psn != connection->psn;
 }
@@ -169,7 +170,7 @@ static uint64_t find_floor(struct ipu_verbs_connected *all, uint64_t oldest)
     struct ipu_verbs_connection *at;
     pthread_mutex_lock(&all->mutex);
     LIST_FOREACH(at, &all->existing, others) {
-        if (at->passed <= oldest && !holds(at))
+        if (at->passed <= oldest && !holds(all, at))
             at->passed = all->order.passed;
         if (at->passed < floor)
             floor = at->passed;

@@ -18,7 +18,6 @@ struct ipu_verbs_connection {
     struct ipu_rc_queue queue;
     struct ipu_verbs_connection *next; /* the next connection with ended sends to report */
     bool listed;
-    bool added;      /* the pump uses it */
     uint32_t psn;    /* behind the last message that the pump has seen; from connection_program() */
     uint32_t mtu;    /* of the path */
     uint64_t passed; /* it holds no receive before this number (receive_order.h) */

@@ -14,10 +14,9 @@ struct ipu_verbs_connected {
     struct ipu_completion completion;
     struct ipu_receive_queue receives;
     struct ipu_receive_order order;
-    bool loses; /* the device loses receives: receive_order.h */
-    pthread_mutex_t
-        mutex; /* guards the list of all connections, whose queue pairs may hold receives */
-    LIST_HEAD(, ipu_verbs_connection) existing;
+    bool loses;                                 /* the device loses receives: receive_order.h */
+    pthread_mutex_t mutex;                      /* guards: */
+    LIST_HEAD(, ipu_verbs_connection) existing; /* from their init() to their end() */
     struct ipu_qpn_table known;
     struct ipu_verbs_connection *ended, **ended_tail; /* connections with sends to report */
     uint32_t sending;   /* sends posted and not completed, on all connections: */

@@ -287,6 +287,17 @@ bool fake_readable(int fd)
     return poll(&entry, 1, 5000) == 1;
 }
 
+uint64_t fake_counter(const char *name)
+{
+    uint64_t values[IPU_VERBS_COUNTERS_N];
+    ipu_verbs_counters(fake_verbs, values);
+    for (int i = 0; i < IPU_VERBS_COUNTERS_N; i++)
+        if (strcmp(ipu_verbs_counter_names[i], name) == 0)
+            return values[i];
+    CHECK(!"such a counter");
+    return 0;
+}
+
 struct ipu_dest fake_dest(uint8_t number)
 {
     struct ipu_dest dest = {.qpn = number < 0x80 ? number : IPU_MULTICAST_QPN, .hop_limit = 64};

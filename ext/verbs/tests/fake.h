@@ -82,6 +82,9 @@ void fake_hold_handles(bool hold);
 void fake_say(enum ibv_event_type type, uint8_t port); /* an asynchronous event */
 bool fake_readable(int fd);                            /* within 5 s, if it ever is */
 
+/* A counter of fake_verbs, by its name. */
+uint64_t fake_counter(const char *name);
+
 /* A destination, by the last byte of its GID; multicast from 0x80. */
 struct ipu_dest fake_dest(uint8_t number);
 

@@ -165,7 +165,7 @@ interrupt() { # DEVICE
         if ((LAB_INDEX == 2)); then
             ib_up "$1" --mode connected
             until_true 60 "an answer" ping -q -c 1 -W 1 10.9.0.1
-            until_true 60 "both connections" live
+            both_live
             ping -q -f -l 8 -s 60000 10.9.0.1 >/dev/null 2>&1 &
             stream=$!
             read -r -t 1 -u "$lab_tick" || true
@@ -180,7 +180,7 @@ interrupt() { # DEVICE
     if ((LAB_INDEX == 2)); then
         ib_up "$1" --mode connected
         until_true 60 "an answer" ping -q -c 1 -W 1 10.9.0.1
-        until_true 60 "both connections" live
+        both_live
         ping -q -f -l 8 -c 2000 -s 60000 10.9.0.1
     fi
     meet sent 100
