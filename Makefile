@@ -45,7 +45,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
                  qemu-system-x86 busybox wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
-NIGHTLY := $(addprefix nightly-,kernels packages fuzz decoders mutation attack)
+NIGHTLY := $(addprefix nightly-,kernels newer-kernel packages fuzz decoders mutation attack)
 .PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak \
         lint format lab-kernel virtual-machine venv build deps deps-test clean
 
@@ -125,6 +125,9 @@ nightly: test $(NIGHTLY) soak
 
 nightly-kernels: deps-test $(VENV)/.dev build lab-kernel
 	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/unit
+
+nightly-newer-kernel:
+	@IPOIBU_LAB_KERNEL=6.12 $(MAKE) --no-print-directory test-lab
 
 nightly-packages: deps-test $(VENV)/.dev build
 	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m nightly tests/package

@@ -41,7 +41,7 @@ GRACE_S = 3.0  # the other guests get this long to end when one guest has failed
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
 PRIVATE = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # each guest has its own, empty at first
 
-# Kernel argument: rxe devices look like InfiniBand ports (kernel/patches/rxe-ib.patch).
+# Kernel argument: rxe devices look like InfiniBand ports (kernel/sources, rxe_ib.c).
 INFINIBAND = ("rdma_rxe.ib=1",)
 
 # A healthy kernel never logs these, whatever the scenario does.
