@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from ipoibu.lab.guests.runner import SCENARIOS, Result, run, shell, source
 from ipoibu.limits import CONNECTIONS_PER_PORT_MAX
+from tests.lab.reports import load, received_bytes
 
 pytestmark = pytest.mark.lab
 
@@ -28,17 +28,9 @@ def play(kernel: Path, directory: Path, scene: str, *devices: str, limit_s: int)
     return [result.check() for result in results]
 
 
-def load(directory: Path, name: str) -> Any:
-    return json.loads((directory / f"{name}.json").read_text())
-
-
 def live(directory: Path, name: str, role: str) -> list[dict[str, Any]]:
     rows = load(directory, f"conn-{name}")
     return [row for row in rows if (row["role"], row["state"]) == (role, "live")]
-
-
-def received_mbit(report: dict[str, Any]) -> float:
-    return float(report["end"]["sum_received"]["bits_per_second"]) / 1e6
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
@@ -47,8 +39,8 @@ def test_two_hosts_converse_by_connection(
 ) -> None:
     for result in play(lab_kernel, tmp_path, "connect", first, second, limit_s=150):
         pings = re.findall(r"(\d) packets transmitted, (\d) received", result.output)
-        assert len(pings) == 4, result.output
-        assert all(sent == received for sent, received in pings[1:]), result.output
+        assert len(pings) == 3, result.output
+        assert all(sent == received for sent, received in pings), result.output
     for name, device in (("a", first), ("b", second)):
         shown = load(tmp_path, f"show-{name}")[0]
         assert (shown["mtu"], shown["mode"]) == (MTU, "connected")
@@ -65,7 +57,7 @@ def test_two_hosts_converse_by_connection(
     ((mine,), (yours,)) = (live(tmp_path, name, "active") for name in ("a", "b"))
     assert (mine["peer"], yours["peer"]) != ("", "")
     for direction in ("forward", "backward"):
-        assert received_mbit(load(tmp_path, direction)) > 10
+        assert received_bytes(tmp_path, direction) > 10_000_000
     udp = load(tmp_path, "udp")["end"]["sum"]
     assert udp["packets"] > 100
     assert udp["lost_percent"] < 20  # a busy machine loses some datagrams
@@ -78,7 +70,7 @@ def test_a_datagram_host_is_among_them(lab_kernel: Path, tmp_path: Path) -> None
         assert "0 received, +1 errors" in (tmp_path / f"refused-{name}").read_text()
         assert "mtu 2044" in (tmp_path / f"route-{name}").read_text()
         assert len(live(tmp_path, name, "active")) == 1
-    assert received_mbit(load(tmp_path, "small")) > 10
+    assert received_bytes(tmp_path, "small") > 1_000_000
     assert load(tmp_path, "conn-c") == []
 
 
@@ -87,7 +79,8 @@ def test_a_peer_that_stops_and_one_that_restarts_are_connected_again(
     lab_kernel: Path, tmp_path: Path, first: str, second: str
 ) -> None:
     play(lab_kernel, tmp_path, "stumble", first, second, limit_s=200)
-    assert received_mbit(load(tmp_path, "stumbled")) > 1
+    seconds = load(tmp_path, "stumbled")["intervals"]
+    assert any(second["sum"]["bytes"] > 0 for second in seconds[6:])  # long after the stop began
     if second != "rxe0":  # on rxe0 the kernel receives what the daemon does not
         counters = load(tmp_path, "stats-stopped")[0]["stats"]
         assert counters["engine.connection_broken"] >= 1
@@ -106,6 +99,6 @@ def test_a_flood_of_requests_to_rdma_cm_is_refused_at_the_cap(
 
 
 def test_receives_of_messages_that_do_not_end_come_back(lab_kernel: Path, tmp_path: Path) -> None:
-    """rxe completes them in error, or, in newer kernels than the lab's, loses them: `rx_lost`."""
+    """rxe of Linux 6.1 completes them in error; that of 6.12 loses them: `rx_lost`."""
     play(lab_kernel, tmp_path, "interrupt", "rxe0", "soft:vec0", limit_s=250)
     assert load(tmp_path, "stats-a")[0]["stats"]["rx_failed"] >= 1

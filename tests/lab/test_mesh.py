@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ipoibu.lab.guests.runner import SCENARIOS, Result, run, shell, source
+from tests.lab.reports import load, received_bytes
 
 pytestmark = pytest.mark.lab
 
@@ -31,17 +30,9 @@ def play(kernel: Path, directory: Path, scene: str, hosts: int, limit_s: int) ->
     return [r.check() for r in run(kernel, commands, directory=directory, timeout_s=limit_s)]
 
 
-def load(directory: Path, name: str) -> Any:
-    return json.loads((directory / f"{name}.json").read_text())
-
-
 def counters(directory: Path, name: str) -> dict[str, int]:
     stats: dict[str, int] = load(directory, f"stats-{name}")[0]["stats"]
     return stats
-
-
-def received_mbit(report: dict[str, Any]) -> float:
-    return float(report["end"]["sum_received"]["bits_per_second"]) / 1e6
 
 
 def test_three_hosts_find_each_other_by_one_seed(lab_kernel: Path, tmp_path: Path) -> None:
@@ -59,7 +50,7 @@ def test_three_hosts_find_each_other_by_one_seed(lab_kernel: Path, tmp_path: Pat
     for family in ("4", "6"):
         assert (tmp_path / f"group{family}").read_text() == "hello, group\n"
     for direction in ("forward", "backward"):
-        assert received_mbit(load(tmp_path, direction)) > 10
+        assert received_bytes(tmp_path, direction) > 10_000_000
     udp = load(tmp_path, "udp")["end"]["sum"]
     assert udp["packets"] > 100
     assert udp["lost_percent"] < 20  # a busy machine loses some datagrams

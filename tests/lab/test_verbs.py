@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The endpoint on the kernel's Soft-RoCE, and Soft-RoCE as the judge of the built-in HCA."""
 
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from ipoibu.lab.guests.runner import ROOT, SCENARIOS, Result, python, run, shell, source
 from ipoibu.lab.guests.scenarios.verbs_guest import DEVICE
+from tests.lab.reports import load, received_bytes
 
 pytestmark = pytest.mark.lab
 
@@ -21,14 +21,6 @@ PRELUDE = source(SCENARIOS / "verbs_host.sh", CASES)
 def host(device: str, command: str) -> list[str]:
     """Return the command of a guest that runs a function of verbs_cases.sh beside the device."""
     return shell(f"{PRELUDE}as_host {device} {command}")
-
-
-def load(directory: Path, name: str) -> Any:
-    return json.loads((directory / f"{name}.json").read_text())
-
-
-def received_mbit(report: dict[str, Any]) -> float:
-    return float(report["end"]["sum_received"]["bits_per_second"]) / 1e6
 
 
 @pytest.mark.parametrize(
@@ -53,7 +45,7 @@ def test_two_hosts_converse(lab_kernel: Path, tmp_path: Path, first: str, second
     for family in ("4", "6"):
         assert (tmp_path / f"group{family}").read_text() == "hello, group\n"
     for direction in ("forward", "backward"):
-        assert received_mbit(load(tmp_path, direction)) > 1
+        assert received_bytes(tmp_path, direction) > 1_000_000
     mgids = {entry["mgid"]: entry["state"] for entry in load(tmp_path, "mcast")}
     assert mgids["ff12:401b:ffff::ffff:ffff"] == "member"
     assert mgids["ff12:401b:ffff::f01:203"] == "member"  # G3: 239.1.2.3
@@ -75,7 +67,7 @@ def test_hosts_that_meet_as_peers_converse_without_groups(lab_kernel: Path, tmp_
     for family in ("4", "6"):
         assert (tmp_path / f"group{family}").read_text() == "hello, group\n"
     for direction in ("forward", "backward"):
-        assert received_mbit(load(tmp_path, direction)) > 1
+        assert received_bytes(tmp_path, direction) > 1_000_000
     for name in "ab":
         counters = load(tmp_path, f"stats-{name}")[0]["stats"]
         assert counters["fabric.unicast_rx_stranger"] == 0
@@ -93,9 +85,8 @@ def test_hosts_with_two_queues_converse(lab_kernel: Path, tmp_path: Path, first:
         assert len(pings) == 3, result.output
         assert min(map(int, pings)) >= 4, result.output
     for direction in ("forward", "backward"):
-        report = load(tmp_path, direction)
-        assert len(report["end"]["streams"]) == 8
-        assert received_mbit(report) > 1
+        assert len(load(tmp_path, direction)["end"]["streams"]) == 8
+        assert received_bytes(tmp_path, direction) > 1_000_000
     for family in ("4", "6"):
         assert (tmp_path / f"group{family}").read_text() == "hello, group\n"
     for name in "ab":

@@ -2,15 +2,17 @@
 #
 # connected_host.sh: connected mode between guests; after verbs_host.sh.
 
-# Succeeds if ib0 has live connections of both roles.
-live() {
+# Succeeds if the peer answers and ib0 has live connections of both roles. A connection begins with a
+# packet, and begins anew with one after rxe ends it (the peer got no processor for half a second).
+live() { # ADDRESS
     local rows
+    ping -q -c 1 -W 1 "$1" >/dev/null || return 1
     rows=$(ipoibu conn ib0)
     [[ $rows == *" active LIVE "* && $rows == *" passive LIVE "* ]]
 }
 
-both_live() {
-    until_true 40 "connections of ours and of theirs" live
+both_live() { # ADDRESS
+    until_true 60 "connections of ours and of theirs" live "$1"
 }
 
 show_all() {
@@ -38,8 +40,7 @@ connect() { # DEVICE
     local other=$((3 - LAB_INDEX))
     ib_up "$1" --mode connected
     meet up 40
-    pings 3 "10.9.0.$other" # the first by datagram, which makes the connection
-    both_live
+    both_live "10.9.0.$other"
     meet connected 40
     large_ping "10.9.0.$other"
     large_ping "fd00:9::$other"
@@ -49,8 +50,8 @@ connect() { # DEVICE
         serve_iperf backward fd00:9::1
         serve_iperf udp 10.9.0.1
     else
-        use_iperf forward 10.9.0.1 -t 2
-        use_iperf backward fd00:9::1 -t 2 -R
+        use_iperf forward 10.9.0.1 -n 20M
+        use_iperf backward fd00:9::1 -n 20M -R
         use_iperf udp 10.9.0.1 -t 2 -u -b 10M -l 8000
     fi
     show_all
@@ -67,16 +68,17 @@ mix() { # DEVICE
     else
         ib_up "$1" --mode connected
         meet up 60
-        pings 3 "10.9.0.$((3 - LAB_INDEX))"
-        both_live
+        both_live "10.9.0.$((3 - LAB_INDEX))"
         pings 3 10.9.0.3
         # The host's own stack refuses it at once.
         if pings 5 -W 1 -s 60000 -M do 10.9.0.3 >"/run/lab/refused-$LAB_NAME" 2>&1; then return 1; fi
         ip route get 10.9.0.3 >"/run/lab/route-$LAB_NAME"
         pings 3 -s 60000 10.9.0.3 # in fragments
         large_ping "10.9.0.$((3 - LAB_INDEX))"
-        if ((LAB_INDEX == 1)); then use_iperf small 10.9.0.3 -t 2; else meet small 40; fi
+        if ((LAB_INDEX == 1)); then use_iperf small 10.9.0.3 -n 4M; else meet small 40; fi
+        both_live "10.9.0.$((3 - LAB_INDEX))"
     fi
+    meet live 100 # nobody sends from here on
     show_all
     meet done 60
     ib_down
@@ -87,8 +89,7 @@ stumble() { # DEVICE
     local other=$((3 - LAB_INDEX)) stream
     ib_up "$1" --mode connected
     meet up 40
-    pings 3 "10.9.0.$other"
-    both_live
+    both_live "10.9.0.$other"
     if ((LAB_INDEX == 1)); then
         meet served 40
         iperf3 -c 10.9.0.2 -t 10 -J >/run/lab/stumbled.json &
@@ -100,8 +101,7 @@ stumble() { # DEVICE
         ping -q -i 0.01 -s 30000 10.9.0.2 >/dev/null & # load during the kill
         stream=$!
         meet restarted 60
-        until_true 30 "an answer" ping -q -c 1 -W 1 10.9.0.2
-        both_live
+        both_live 10.9.0.2
         kill -INT "$stream"; wait "$stream" || true
         ip route flush cache # the datagrams' MTU
         large_ping 10.9.0.2
@@ -117,12 +117,10 @@ stumble() { # DEVICE
         wait "$stream"
         meet streamed 60
         read -r -t 1 -u "$lab_tick" || true
-        kill -KILL "$ib_pid"
-        wait "$ib_pid" || true
+        ib_kill
         ib_up "$1" --mode connected
         meet restarted 60
-        until_true 30 "an answer" ping -q -c 1 -W 1 10.9.0.1
-        both_live
+        both_live 10.9.0.1
     fi
     show_all
     meet done 60
@@ -140,16 +138,14 @@ beset() { # DEVICE
         meet flooded 100
         show_all
         meet up 60
-        pings 3 10.9.0.2
-        both_live
+        both_live 10.9.0.2
         large_ping 10.9.0.2
     else
         python -m tests.doubles.cm_flood vec0 "$(get victim 40)" rdmacm 150 >/run/lab/flood
         meet flooded 100
         ib_up "$1" --mode connected
         meet up 60
-        pings 3 10.9.0.1
-        both_live
+        both_live 10.9.0.1
     fi
     meet done 60
     ib_down
@@ -164,14 +160,13 @@ interrupt() { # DEVICE
     for life in 1 2 3 4 5; do
         if ((LAB_INDEX == 2)); then
             ib_up "$1" --mode connected
-            until_true 60 "an answer" ping -q -c 1 -W 1 10.9.0.1
-            both_live
+            both_live 10.9.0.1
             ping -q -f -l 8 -s 60000 10.9.0.1 >/dev/null 2>&1 &
             stream=$!
             read -r -t 1 -u "$lab_tick" || true
             tc qdisc add dev vec0 root netem loss 40%
             read -r -t 0.3 -u "$lab_tick" || true
-            kill -KILL "$ib_pid"; wait "$ib_pid" || true
+            ib_kill
             tc qdisc del dev vec0 root
             kill -INT "$stream"; wait "$stream" || true
         fi
@@ -179,8 +174,7 @@ interrupt() { # DEVICE
     done
     if ((LAB_INDEX == 2)); then
         ib_up "$1" --mode connected
-        until_true 60 "an answer" ping -q -c 1 -W 1 10.9.0.1
-        both_live
+        both_live 10.9.0.1
         ping -q -f -l 8 -c 2000 -s 60000 10.9.0.1
     fi
     meet sent 100

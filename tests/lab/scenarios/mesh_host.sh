@@ -49,8 +49,8 @@ gather() {
         if ((LAB_INDEX == 2)); then
             send_group UDP4-DATAGRAM:239.1.2.3:5000,ip-multicast-if=10.9.0.2 4
             send_group "UDP6-DATAGRAM:[ff12::1234%ib0]:5001" 6
-            use_iperf forward 10.9.0.1 -t 2
-            use_iperf backward fd00:9::1 -t 2 -R
+            use_iperf forward 10.9.0.1 -n 20M
+            use_iperf backward fd00:9::1 -n 20M -R
             use_iperf udp 10.9.0.1 -t 2 -u -b 10M -l 8000
         else
             meet forward 60; meet backward 60; meet udp 60
@@ -71,8 +71,7 @@ come_back() {
     meet gathered 60
     if ((LAB_INDEX == 2)); then
         read -r -t 1 -u "$lab_tick" || true
-        kill -KILL "$ib_pid"
-        wait "$ib_pid" || true
+        ib_kill
         ib_up siw0 "${peers[@]}"
         until_true 30 "two peers again" connected_to 2
         meet restarted 60

@@ -41,9 +41,9 @@ converse() { # DEVICE [OPTION...]
         send_group UDP4-DATAGRAM:239.1.2.3:5000,ip-multicast-if=10.9.0.2 4
         send_group "UDP6-DATAGRAM:[ff12::1234%ib0]:5001" 6
         meet served
-        iperf3 -c 10.9.0.1 -t 2 -P "$streams" -J >/run/lab/forward.json
+        iperf3 -c 10.9.0.1 -n 10M -P "$streams" -J >/run/lab/forward.json
         meet served6
-        iperf3 -c fd00:9::1 -t 2 -P "$streams" -R -J >/run/lab/backward.json
+        iperf3 -c fd00:9::1 -n 10M -P "$streams" -R -J >/run/lab/backward.json
     fi
     python -m ipoibu.lab.guests.inside.call tests.lab.scenarios.status:write show neigh stats
     meet done 40

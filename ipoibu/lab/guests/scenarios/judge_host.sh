@@ -68,8 +68,7 @@ side_again() { # HOST MODE: the host goes down and comes up; ipoibu gets another
         ip addr replace "fd00:9::$LAB_INDEX/64" dev ib0 nodad
         until_true 10 "ib0 of the kernel" has_carrier ib0
     else
-        kill -KILL "$ib_pid"
-        wait "$ib_pid" || true
+        ib_kill
         side_up "$@"
     fi
 }

@@ -56,6 +56,11 @@ ib_down() { # ends the daemon, checks its status and that ib0 is gone
     [[ ! -e /sys/class/net/ib0 ]] || { echo "ib0 is still there" >&2; return 1; }
 }
 
+ib_kill() { # the daemon dies without a word to its peers
+    kill -KILL "$ib_pid"
+    wait "$ib_pid" || true
+}
+
 # Sends so many echo requests one by one, and waits for each answer. For the last answers of several
 # requests ping itself waits two round trips only, which a busy machine exceeds.
 pings() { # COUNT [OPTION...] ADDRESS
