@@ -12,7 +12,6 @@ import json
 import re
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from ipoibu.bench.report import grid, number
 from ipoibu.bench.statistic import ratio
 from ipoibu.bench.traffic import parse_iperf3, parse_ping_us
 from ipoibu.errors import UsageError
+from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.guests.judge import PORT, SCRIPTS
 from ipoibu.lab.guests.runner import SCENARIOS, find_kernel, run, shell, source
@@ -95,8 +95,7 @@ def _take(kernel: Path, turn: Turn, seconds: int) -> Sample:
     """Boot two guests and measure."""
     script = source(*SCRIPTS, SCENARIOS / "bench_host.sh") + "call verbs_guest:on_the_wire\n"
     script += f"bench {turn.contender} {turn.mode} {seconds}"
-    with tempfile.TemporaryDirectory(prefix="ipoibu-bench-") as name:
-        directory = Path(name)
+    with work_directory("bench") as directory:
         results = run(
             kernel,
             [shell(script)] * 2,

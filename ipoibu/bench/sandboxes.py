@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Final
 from ipoibu.bench.contender import QUIET, Running, need, processes, sh, wait_ready, wire
 from ipoibu.bench.traffic import python
 from ipoibu.lab import NETDEV, Lab, LabError
+from ipoibu.lab.directory import work_directory
 from ipoibu.lab.namespace import Namespace
 from ipoibu.rootless.process import children_of
 
@@ -136,7 +136,7 @@ class Slirp4netns:
         need("slirp4netns")
         with (
             _empty_sandboxes(lab) as (sandboxes, pids, started),
-            tempfile.TemporaryDirectory() as work,
+            work_directory("bench") as work,
         ):
             for host, pid in zip(lab.hosts, pids, strict=False):
                 control = ["--api-socket", f"{work}/{host.name}"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from ipoibu.bench.contender import (
     wire,
 )
 from ipoibu.lab import Lab, LabError
+from ipoibu.lab.directory import work_directory
 from ipoibu.lab.host import Host
 
 WIREGUARD_PORT: Final = 51820
@@ -49,7 +49,7 @@ class WireguardGo:
         hosts = lab.hosts[:2]
         # All namespaces share the directory of its control sockets, so the names must be unique.
         names = {host.name: f"wgb{os.getpid() % 100_000}{host.number}" for host in hosts}
-        with tempfile.TemporaryDirectory() as work, processes() as started:
+        with work_directory("bench") as work, processes() as started:
             public = {}
             for host in hosts:
                 key = _output(["wg", "genkey"])
@@ -82,7 +82,7 @@ class Fastd:
     def running(self, lab: Lab) -> Iterator[Running]:
         need("fastd")
         hosts = lab.hosts[:2]
-        with tempfile.TemporaryDirectory() as work, links(lab, self.link), processes() as started:
+        with work_directory("bench") as work, links(lab, self.link), processes() as started:
             keys = {}
             for host in hosts:
                 generated = _output(["fastd", "--machine-readable", "--generate-key"])

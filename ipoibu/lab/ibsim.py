@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from ipoibu.errors import IpoibuError
+from ipoibu.rootless.process import end_with_parent
 
 PACKAGES: Final = ("opensm", "ibsim-utils", "libumad2sim0", "infiniband-diags")
 DEVICE: Final = "ibsim0"
@@ -278,6 +279,8 @@ class Ibsim:
     def _run(
         self, command: list[str], environment: dict[str, str], output: IO[bytes], stdin: int
     ) -> subprocess.Popen[bytes]:
+        """Start a program, which the kernel kills when the calling thread ends."""
+        parent = os.getpid()
         return subprocess.Popen(
             command,
             env=environment,
@@ -286,6 +289,7 @@ class Ibsim:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=lambda: end_with_parent(parent, signal.SIGKILL),  # noqa: PLW1509
         )
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:

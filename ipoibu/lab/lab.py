@@ -15,8 +15,6 @@ import contextlib
 import ipaddress
 import itertools
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +22,7 @@ from typing import Any, Final, Self
 
 from ipoibu.errors import UsageError
 from ipoibu.host.netlink import Netlink
+from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import INTERFACE, NETDEV, Host
 from ipoibu.lab.namespace import NETNS_DIR, Namespace, remove_stale
@@ -78,7 +77,7 @@ class Lab:
         self._underlay = underlay
         self._start = start
         self._namespaces: list[Namespace] = []
-        self._work: Path | None = None
+        self._work = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         try:
@@ -101,8 +100,7 @@ class Lab:
         with contextlib.ExitStack() as stack:
             if self._subnet is not None:
                 stack.callback(self._subnet.close)
-            if self._work is not None:
-                stack.callback(shutil.rmtree, self._work, ignore_errors=True)
+            stack.callback(self._work.close)
             for namespace in self._namespaces:
                 stack.callback(namespace.remove)
             for host in self.hosts:
@@ -112,14 +110,14 @@ class Lab:
     def _build(self) -> None:
         remove_stale(PREFIX)
         prefix = _free_prefix()
-        self._work = Path(tempfile.mkdtemp(prefix="ipoibu-lab-"))
-        self._work.chmod(0o711)  # daemons of other users report to a socket in it
+        work = self._work.enter_context(work_directory("lab"))
+        work.chmod(0o711)  # daemons of other users report to a socket in it
         for number in range(1, self._count + 1):
             namespace = self._namespace(f"{prefix}-h{number}")
             device = f"{self._device}:{NETDEV}"
             if self._subnet is not None:
                 device = self._subnet.device(NETDEV)
-            host = Host(number, namespace, self._work, device, self._options, subnet=self._subnet)
+            host = Host(number, namespace, work, device, self._options, subnet=self._subnet)
             if self._underlay is not None:
                 host.use(self._underlay)
             self.hosts.append(host)

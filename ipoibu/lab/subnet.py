@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import tempfile
 import time
-from pathlib import Path
 from typing import Final
 
 from ipoibu.errors import UsageError
+from ipoibu.lab.directory import work_directory
 from ipoibu.lab.ibsim import DEVICE, HOSTS_MAX, Ibsim, SimulationError, port_guid
 
 LAB_HOSTS_MAX: Final = HOSTS_MAX - 2  # the first runs OpenSM, the last one diagnostic programs
@@ -34,8 +33,7 @@ class LabSubnet:
 
     def start(self) -> None:
         """Start ibsim and OpenSM; `SimulationError` names the missing package or program."""
-        temporary = tempfile.TemporaryDirectory(prefix="ipoibu-ibsim-")
-        self.directory = Path(self._stack.enter_context(temporary))
+        self.directory = self._stack.enter_context(work_directory("ibsim"))
         self.ibsim = self._stack.enter_context(
             Ibsim(self.directory, self._hosts + 2 + self._has_standby)
         )

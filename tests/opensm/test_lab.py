@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -19,6 +20,7 @@ from ipoibu.addr import PKey
 from ipoibu.lab import Lab, LabError, LabSubnet
 from ipoibu.lab.check import check, ping
 from ipoibu.lab.host import Host
+from ipoibu.rootless.process import children_of
 from ipoibu.wire import mgid
 
 pytestmark = pytest.mark.netns
@@ -86,6 +88,18 @@ def test_hosts_reach_each_other_by_paths_and_groups_of_opensm() -> None:
         assert shown["qkey"] == "0x00000b1b"
         broadcast = str(mgid.broadcast(DEFAULT))
         assert broadcast in subnet.query("saquery", "MCMR", "--mgid", broadcast)
+
+
+def test_a_lab_that_is_killed_leaves_no_process() -> None:
+    command = [sys.executable, "-m", "ipoibu.cli", "lab", "--fabric", "ib"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as lab:
+        assert lab.stdout is not None
+        while "Ctrl-C" not in (line := lab.stdout.readline()):
+            assert line, "the lab ended"
+        children = children_of(lab.pid)
+        assert len(children) == 4  # two daemons, ibsim, OpenSM
+        lab.kill()
+    until(lambda: not any(Path(f"/proc/{each}").exists() for each in children), "a process stays")
 
 
 def test_e7_two_partitions_are_isolated_from_each_other() -> None:

@@ -9,13 +9,13 @@ On iWARP, where the kernel has no IP over InfiniBand, ipoibu runs in both guests
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ipoibu.errors import UsageError
+from ipoibu.lab.directory import work_directory
 from ipoibu.lab.guests.judge import (
     COMMON,
     KERNEL,
@@ -88,10 +88,10 @@ class Link:
 
         Raise GuestFailed when a guest, not the command, fails.
         """
-        with tempfile.TemporaryDirectory(prefix="ipoibu-lab-") as directory:
+        with work_directory("lab") as directory:
             first, second = boot(
                 kernel,
-                Path(directory),
+                directory,
                 self.hosts,
                 "lab",
                 self.mode,
@@ -112,11 +112,9 @@ class Link:
 
     def check(self, kernel: Path) -> tuple[list[Outcome], GuestFailed | None]:
         """Let both hosts try everything towards each other; return the outcomes and a guest's failure."""
-        with tempfile.TemporaryDirectory(prefix="ipoibu-lab-") as directory:
-            results = boot(
-                kernel, Path(directory), self.hosts, "judge", self.mode, timeout_s=CHECK_S
-            )
-            tried = behaviours(Path(directory))
+        with work_directory("lab") as directory:
+            results = boot(kernel, directory, self.hosts, "judge", self.mode, timeout_s=CHECK_S)
+            tried = behaviours(directory)
         expected = COMMON + LARGE[self.mode]
         outcomes = [
             Outcome(name, behaviour, seen.get(behaviour) == "yes")

@@ -29,6 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.guests.wire import Wire
 
@@ -153,7 +154,7 @@ def run(
     one, because the first guest often has more to do.
     """
     if directory is None:
-        with tempfile.TemporaryDirectory(prefix="ipoibu-lab-") as temporary:
+        with work_directory("lab") as temporary:
             return run(
                 kernel,
                 commands,
@@ -162,7 +163,7 @@ def run(
                 timeout_s=timeout_s,
                 mem_mib=mem_mib,
                 kernel_arguments=kernel_arguments,
-                directory=Path(temporary),
+                directory=temporary,
                 copy_to=copy_to,
             )
     count = len(commands)
