@@ -119,13 +119,11 @@ class SaAddress:
 class Transmit:
     """Send `raw`, to the SA unless it answers `to`.
 
-    An answer may come for `wait_s`; 0 if we expect none. With `is_retry` the transport looks up the SA's
-    address again first, because the SA may have moved.
+    An answer may come for `wait_s`; 0 if we expect none.
     """
 
     raw: bytes
     wait_s: float = 0.0
-    is_retry: bool = False
     to: SaAddress | None = None
 
 
@@ -195,7 +193,7 @@ class SaRequests:
     def __init__(self, rng: random.Random, pace: Pace = PACE) -> None:
         self.pace = pace
         self.sa_lid = 0
-        """The SA's LID, 0 if unknown; the client drops datagrams from other LIDs."""
+        """The SA's LID, 0 if unknown; the client drops datagrams from other LIDs. See `moved`."""
         self._rng = rng
         self._timers = Timers()
         self._effects: list[SaEffect] = []
@@ -237,6 +235,15 @@ class SaRequests:
         request = self._requests.get(key)
         if request is not None:
             self._feed(now, request, Input.CANCEL)
+        return self._take()
+
+    def moved(self, now: float, sa_lid: int) -> list[SaEffect]:
+        """Note the SA's LID; what waits for an SA at another LID goes to this one at once."""
+        before, self.sa_lid = self.sa_lid, sa_lid
+        if sa_lid not in (before, 0):
+            for request in list(self._requests.values()):
+                if request.state is not State.QUEUED:
+                    self._feed(now, request, Input.MOVED)
         return self._take()
 
     def stop(self, now: float) -> list[SaEffect]:
@@ -365,6 +372,9 @@ class SaRequests:
 
     def _act(self, now: float, request: Transaction, fed: Input, action: Action) -> None:
         match action:
+            case Action.RESTART:
+                request.elsewhere, request.since_s = len(request.tids), now
+                request.transfer = None
             case Action.SEND:
                 self._send(request)
             case Action.ARM:
@@ -406,19 +416,18 @@ class SaRequests:
 
     def _ring(self, now: float, key: Hashable) -> None:
         request = self._requests[key]
-        is_spent = len(request.tids) >= request.attempts
+        is_spent = request.attempted >= request.attempts
         self._feed(now, request, Input.SPENT if is_spent else Input.TIMEOUT)
 
     def _timeout_s(self, request: Transaction) -> float:
         if request.state is State.RECEIVING:
             return self.pace.timeout_s
-        doubled = self.pace.timeout_s * (1 << len(request.tids) - 1)
+        doubled = self.pace.timeout_s * (1 << request.attempted - 1)
         return self.pace.jittered(doubled, self._rng)
 
     def _send(self, request: Transaction) -> None:
         tid = next(self._tid_low) & 0xFFFFFFFF
-        is_retry = bool(request.tids)
-        if is_retry:
+        if request.tids:
             self._count("sa_retry")
         request.tids.append(tid)
         self._by_tid[tid] = request
@@ -426,7 +435,7 @@ class SaRequests:
         packed = SaMad(
             query.method, query.attribute, self._tid_high | tid, mask=query.mask, data=query.data
         ).pack()
-        self._effects.append(Transmit(packed, self.pace.longest_s, is_retry))
+        self._effects.append(Transmit(packed, self.pace.longest_s))
 
     def _send_rmpp_of(self, request: Transaction, header: rmpp.Rmpp) -> None:
         query = request.query

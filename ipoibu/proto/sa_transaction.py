@@ -39,10 +39,12 @@ class Input(enum.Enum):
     STOPPED = "the sender ends the transfer"
     TIMEOUT = "no answer came in time"
     SPENT = "no answer came to the last attempt"
+    MOVED = "another port has the SA now"
     CANCEL = "the caller no longer wants the answer"
 
 
 class Action(enum.Enum):
+    RESTART = "count the attempts anew, and forget the segments"
     SEND = "send the request with a new transaction id"
     ARM = "start the state's timer"
     ACKNOWLEDGE = "send an RMPP ACK"
@@ -66,6 +68,7 @@ MACHINE: Final = Table("SA request", State.QUEUED, {
     (_S.WAITING, _I.STOPPED):    (_S.DONE, (_A.GIVE_UP,)),
     (_S.WAITING, _I.TIMEOUT):    (_S.WAITING, (_A.SEND, _A.ARM)),
     (_S.WAITING, _I.SPENT):      (_S.DONE, (_A.GIVE_UP,)),
+    (_S.WAITING, _I.MOVED):      (_S.WAITING, (_A.RESTART, _A.SEND, _A.ARM)),
     (_S.WAITING, _I.CANCEL):     (_S.DONE, ()),
     (_S.RECEIVING, _I.ANSWER):   (_S.DONE, (_A.ABORT, _A.FINISH)),  # to an earlier attempt
     (_S.RECEIVING, _I.BUSY):     (_S.RECEIVING, ()),
@@ -77,6 +80,7 @@ MACHINE: Final = Table("SA request", State.QUEUED, {
     (_S.RECEIVING, _I.STOPPED):  (_S.DONE, (_A.GIVE_UP,)),
     (_S.RECEIVING, _I.TIMEOUT):  (_S.WAITING, (_A.ABORT, _A.SEND, _A.ARM)),
     (_S.RECEIVING, _I.SPENT):    (_S.DONE, (_A.ABORT, _A.GIVE_UP)),
+    (_S.RECEIVING, _I.MOVED):    (_S.WAITING, (_A.RESTART, _A.SEND, _A.ARM)),
     (_S.RECEIVING, _I.CANCEL):   (_S.DONE, (_A.ABORT,)),
 })
 # fmt: on
@@ -125,11 +129,17 @@ class Transaction:
     attempts: int  # the most attempts
     is_probe: bool = False
     state: State = State.QUEUED
-    since_s: float = 0.0  # time of the first attempt
+    since_s: float = 0.0  # time of the first attempt at the present SA
     tids: list[int] = field(default_factory=list)
+    elsewhere: int = 0  # attempts at SAs of other ports, before
     transfer: Transfer | None = None
     transfer_tid: int = 0
     answer: Answer | None = None
+
+    @property
+    def attempted(self) -> int:
+        """Return the number of attempts at the present SA."""
+        return len(self.tids) - self.elsewhere
 
     @property
     def response(self) -> Method:

@@ -63,7 +63,7 @@ class SaTransport:
         self._loop = asyncio.get_running_loop()
         self._port = port
         self._requests = SaRequests(rng or random.SystemRandom(), pace)
-        self._effects = TimedEffectLoop(self._loop, self._requests, self._carry_out)
+        self._effects = TimedEffectLoop(self._loop, self, self._carry_out)
         self._waiting: set[asyncio.Future[Answer | Failure]] = set()
         self._events: deque[Event] = deque(maxlen=SA_EVENTS_MAX)
         self._event_came = asyncio.Event()
@@ -185,12 +185,23 @@ class SaTransport:
         self._look()
         self._put(Change.RETURNED)
 
+    # ---- the requests' clock
+
+    def deadline(self) -> float | None:
+        return self._requests.deadline()
+
+    def timer(self, now: float) -> list[SaEffect]:
+        """A request may go out again: look first where the SA is by now."""
+        self._look()
+        return self._requests.timer(now)
+
     # ---- the port
 
     def look(self) -> MadPortInfo:
-        """Look at the port and return its present state; requests go to the LID of its SA from then on."""
+        """Look at the port and return its present state; requests go to the LID of its SA from then on,
+        also those that wait for an answer from another one."""
         self._info = self._port.look()
-        self._requests.sa_lid = self._info.sa_lid
+        self._effects.perform(self._requests.moved(self._loop.time(), self._info.sa_lid))
         return self._info
 
     def _look(self) -> None:
@@ -232,8 +243,6 @@ class SaTransport:
                 self.counts[reason] += 1
 
     def _transmit(self, effect: Transmit) -> None:
-        if effect.is_retry:
-            self._look()
         info, to = self._info, effect.to
         address = MadTo(info.sa_lid, sl=info.sa_sl, pkey_index=info.sa_pkey_index)
         if to is not None:

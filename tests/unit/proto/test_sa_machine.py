@@ -35,6 +35,7 @@ OURS: Final = {
     Input.CANCEL: {State.QUEUED, State.WAITING, State.RECEIVING},
     Input.TIMEOUT: {State.WAITING, State.RECEIVING},
     Input.SPENT: {State.WAITING, State.RECEIVING},
+    Input.MOVED: {State.WAITING, State.RECEIVING},
     Input.REPEATED: {State.RECEIVING},  # a segment that is there needs one that came before
 }
 
@@ -85,8 +86,8 @@ def test_a_state_with_a_timer_is_never_entered_without_it() -> None:
 def test_a_transfer_that_is_given_up_is_aborted_so_that_the_sender_stops() -> None:
     for state, fed, following, actions in MACHINE:
         if state is State.RECEIVING and following is not state:
-            by_the_sender = fed in (Input.STOPPED, Input.WHOLE)
-            assert (Action.ABORT in actions) != by_the_sender, fed.name
+            is_sender_gone = fed in (Input.STOPPED, Input.WHOLE, Input.MOVED)
+            assert (Action.ABORT in actions) != is_sender_gone, fed.name
 
 
 def test_a_sender_that_repeats_itself_gains_no_time() -> None:

@@ -65,6 +65,9 @@ class Client:
     def cancel(self, key: Hashable) -> None:
         self.take(self.requests.cancel(self.now, key))
 
+    def move(self, sa_lid: int) -> None:
+        self.take(self.requests.moved(self.now, sa_lid))
+
     def receive(self, message: SaMad, peer: SaAddress = SA) -> None:
         self.take(self.requests.received(self.now, peer, message.pack()))
 
@@ -178,8 +181,48 @@ def test_a_request_that_nobody_answers_is_sent_again_after_times_that_double() -
         assert 2**attempt * (1 - SA_JITTER) <= wait <= 2**attempt * (1 + SA_JITTER)
     assert client.outcomes["a"] is Failure.TIMEOUT
     assert client.now <= PACE.longest_s
-    assert [sent.is_retry for sent in client.transmits[:4]] == [False, True, True, True]
     assert (client.counts["sa_retry"], client.counts["sa_failed"]) == (3, 1)
+
+
+def test_what_waits_goes_to_another_sa_at_once_with_all_attempts() -> None:
+    """A standby SM takes over at another LID while the last attempt waits its 8 s."""
+    client = Client()
+    client.ask("a")
+    client.wait(10)
+    assert len(client.sent) == PACE.attempts
+    client.move(7)
+    assert len(client.sent) == PACE.attempts + 1
+    client.receive(answer_to(client.sent[-1]))  # from the old SA
+    assert client.counts["sa_foreign"] == 1
+    client.wait(15)  # 1 s and 2 s more, each up to a quarter longer
+    assert len(client.sent) == PACE.attempts + 3
+    client.receive(answer_to(client.sent[-1]), SaAddress(7))
+    assert client.outcomes == {"a": Answer(0, b"\x56" * 52 + bytes(148))}
+    client.wait(100)
+    assert client.events == []  # no SA fell silent
+
+
+def test_a_table_of_an_sa_that_has_moved_is_asked_for_again() -> None:
+    client = Client()
+    client.ask("a", LIST)
+    client.receive(segment(client.sent[0], 1, 2))
+    sent = len(client.sent)
+    client.move(7)
+    [again] = client.sent[sent:]
+    assert (again.method, again.rmpp.type) == (Method.GET_TABLE, rmpp.Type.NONE)
+    client.receive(segment(again, 1, 1), SaAddress(7))
+    assert isinstance(client.outcomes["a"], Answer)
+
+
+@pytest.mark.parametrize("lid", [SA.lid, 0], ids=["the same", "none"])
+def test_nothing_goes_out_again_without_another_sa(lid: int) -> None:
+    client = Client()
+    for key in "abc":  # the last one waits for its turn
+        client.ask(key)
+    client.move(lid)
+    assert len(client.sent) == PACE.outstanding
+    client.move(7)
+    assert len(client.sent) == 2 * PACE.outstanding
 
 
 def test_clients_that_lost_the_same_sa_do_not_retry_in_step() -> None:
@@ -656,6 +699,10 @@ class Chaos(RuleBasedStateMachine):
     @rule(seconds=st.floats(0, 30))
     def wait(self, seconds: float) -> None:
         self.client.wait(self.client.now + seconds)
+
+    @rule(sa_lid=st.integers(0, 2))
+    def move(self, sa_lid: int) -> None:
+        self.client.move(sa_lid)
 
     @invariant()
     def at_most_so_many_are_outstanding(self) -> None:

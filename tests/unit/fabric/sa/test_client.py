@@ -456,12 +456,26 @@ def test_reregistration_looks_at_the_port_again_and_asks_for_a_rejoin() -> None:
     run(scenario)
 
 
-def test_a_retry_goes_where_the_sa_is_by_then() -> None:
+def test_a_look_at_the_port_sends_what_waits_to_another_sa() -> None:
+    async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
+        fake_sa.is_deaf = True
+        asking = asyncio.ensure_future(client.class_port_info())
+        await asyncio.sleep(0)
+        assert [to.lid for _, to, _ in port.sent] == [1]
+        port.info = replace(port.info, sa_lid=9)
+        client.check_port()
+        assert [to.lid for _, to, _ in port.sent] == [1, 9]
+        asking.cancel()
+
+    run(scenario)
+
+
+def test_what_has_no_answer_goes_where_the_sa_is_by_then() -> None:
     async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
         fake_sa.is_deaf = True
         port.info = replace(port.info, sa_lid=9)
         await refused(client.class_port_info(), NoAnswer)
-        assert [to.lid for _, to, _ in port.sent] == [1, 9]
+        assert [to.lid for _, to, _ in port.sent] == [1, 9, 9]
 
     run(scenario, pace=QUICK)
 
