@@ -44,10 +44,11 @@ def _make(prefix: str) -> tuple[Path, int]:
 
 
 def _remove_if_left(path: Path) -> None:
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.suppress(OSError))  # it is gone, no directory, or in use
+    with contextlib.suppress(OSError):  # it is gone, no directory, or in use
         lock = os.open(path, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        stack.callback(os.close, lock)
-        if os.fstat(lock).st_uid == os.geteuid():
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
+        try:
+            if os.fstat(lock).st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)

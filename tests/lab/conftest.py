@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The lab kernel, for every test in guests."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.timeout(300, func_only=True))
+
+
+@pytest.fixture(scope="session")
+def lab_release() -> str:
+    """Return the release of the lab kernel, as ipoibu/lab/guests/kernel/build chooses it."""
+    return os.environ.get("IPOIBU_LAB_KERNEL", "6.1")
 
 
 @pytest.fixture(scope="session")

@@ -107,7 +107,9 @@ def test_the_environment_crosses_unharmed(lab_kernel: Path, tmp_path: Path) -> N
     assert result.output == value
 
 
-def test_the_guest_has_what_verbs_and_scenarios_need(lab_kernel: Path, tmp_path: Path) -> None:
+def test_the_guest_has_what_verbs_and_scenarios_need(
+    lab_kernel: Path, lab_release: str, tmp_path: Path
+) -> None:
     script = """
         [[ $(uname -r) == $RELEASE.* && $(ulimit -l) == unlimited ]]
         ls /dev/net/tun /dev/infiniband/rdma_cm /dev/stdin /dev/fd/1
@@ -120,8 +122,10 @@ def test_the_guest_has_what_verbs_and_scenarios_need(lab_kernel: Path, tmp_path:
         ip netns add other && ip -n other link set lo up
         tc qdisc add dev v0 root netem loss 10%
     """
-    release = {"RELEASE": os.environ.get("IPOIBU_LAB_KERNEL", "6.1")}
-    run(lab_kernel, [shell(script)], env=release, directory=tmp_path, timeout_s=30)[0].check()
+    [result] = run(
+        lab_kernel, [shell(script)], env={"RELEASE": lab_release}, directory=tmp_path, timeout_s=30
+    )
+    result.check()
 
 
 def test_python_functions_run_with_arguments(lab_kernel: Path, tmp_path: Path) -> None:
