@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork, Mac, PKey
 from ipoibu.daemon.config_file import ConfigFile, Fault, read_value
@@ -17,10 +18,11 @@ from ipoibu.daemon.options import BY_NAME, OPTIONS
 from ipoibu.daemon.parsers import Dynamic, Proxied
 from ipoibu.endpoint.config import Conflict, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
-from ipoibu.errors import UsageError
+from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.fabric.base import MeshOptions
+from ipoibu.fabric.mesh.peer_list import read_peers
 from ipoibu.host.tun import check_name
-from ipoibu.limits import CHILDREN_MAX, IPV6_MIN_MTU, PROXY_NETWORKS_MAX
+from ipoibu.limits import CHILDREN_MAX, ENCAP_LEN, IPV6_MIN_MTU, PROXY_NETWORKS_MAX
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.sandbox.stages import Stage
 from ipoibu.sandbox.user import User
@@ -30,12 +32,14 @@ if TYPE_CHECKING:
     from ipoibu.host.interface import RouteSpec
     from ipoibu.host.netns import NetworkNamespace
 
+_Config = TypeVar("_Config", bound="InterfaceConfig")
+
 # The names of `EndpointConfig`'s fields in messages of the command line.
 _FLAGS: Final = {
     option.field.removeprefix("endpoint."): f"--{option.name}"
     for option in OPTIONS
     if option.field.startswith("endpoint.")
-}
+} | {"mesh": "--peer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +115,8 @@ class InterfaceConfig:
         mtu = self.endpoint.mtu
         if mtu is None or mtu >= IPV6_MIN_MTU:
             return
-        ipv6: list[object] = [a for a in self.address if a.version == 6]
-        ipv6 += [r for r in self.route if r.network.version == 6]
-        if ipv6:
-            raise UsageError(f"--mtu {mtu} is too small for {ipv6[0]}: IPv6 needs {IPV6_MIN_MTU}")
+        if (wish := self._ipv6_wish()) is not None:
+            raise UsageError(f"--mtu {mtu} is too small for {wish}: IPv6 needs {IPV6_MIN_MTU}")
 
     def _check_guests(self, has_addresses: object) -> None:
         """The interface has no addresses: its guests have."""
@@ -163,32 +165,57 @@ class InterfaceConfig:
     ) -> Self:
         """Make a configuration of option texts by name, which override those of the TOML `file`;
         `UsageError` names option and place."""
+        check_name(name)
         given = _read_options(options)
         if file is None:
             return cls.from_values(name, given).with_vlans()
-        content = ConfigFile(file)
-        if content.faults:
-            raise UsageError(str(content.faults[0]))
-        config = cls.from_values(name, content.values | given)
-        for pkey, own in content.children.items():
-            try:
-                config = config.with_child(pkey, own)
-            except UsageError as error:
-                raise UsageError(f"{file}: child {pkey}: {error}") from error
-        return replace(config.with_vlans(), file=file.absolute(), given=given)
+        return _of_file(cls, name, ConfigFile(file), given)
 
     def read_again(self) -> Self:
         """Read the file again, which the same options override; `UsageError` names file, line and key."""
         if self.file is None:
             raise UsageError(f"{self.name} has no configuration file: start it with --config")
-        found = faults(self.file, self.given)
-        if found:
-            raise UsageError(str(found[0]))
-        content = ConfigFile(self.file)
-        config = self.from_values(self.name, {**content.values, **self.given})
-        for pkey, own in content.children.items():
-            config = config.with_child(pkey, own)
-        return replace(config.with_vlans(), file=self.file, given=self.given)
+        return _of_file(type(self), self.name, ConfigFile(self.file), self.given)
+
+    def file_faults(self) -> Iterator[tuple[str, IpoibuError]]:
+        """Yield what is wrong with the files that options name, each with its option: what `up` would find
+        out once its device is open. The sandbox of a running interface does not permit this."""
+        mesh = self.endpoint.mesh
+        if mesh is not None and mesh.key is not None:
+            yield from _errors("peer-key-file", lambda: mesh.key and mesh.key.secret)
+        if mesh is not None and mesh.file is not None:
+            yield from _errors("peers-file", partial(read_peers, mesh.file))
+        for config in (self, *self.children):
+            yield from _errors("partitions", config._check_link)
+
+    def check_files(self) -> None:
+        """Raise the first of `file_faults`."""
+        for _, error in self.file_faults():
+            raise error
+
+    def _check_link(self) -> None:
+        """Check the partition against `--partitions`, as far as that does not depend on the port."""
+        endpoint = self.endpoint
+        if endpoint.partitions is None:
+            return
+        from ipoibu.fabric.partition.conf import load
+        from ipoibu.fabric.partition.provision import link_group
+
+        mtu = endpoint.datagram_mtu
+        _, group = link_group(load(endpoint.partitions), endpoint.pkey, endpoint.qkey, mtu)
+        mtu = min(group.mtu_bytes - ENCAP_LEN, mtu or group.mtu_bytes)
+        if (wish := self._ipv6_wish()) is not None and mtu < IPV6_MIN_MTU:
+            raise UsageError(
+                f"{group.place}: the link carries an MTU of {mtu}, too small for {wish}: IPv6 needs"
+                f" {IPV6_MIN_MTU}"
+            )
+
+    def _ipv6_wish(self) -> object | None:
+        """The first IPv6 address or route that the interface is to have."""
+        addresses = (each for each in self.address if each.version == 6)
+        routes = (each for each in self.route if each.network.version == 6)
+        wish = next(addresses, None) or next(routes, None)
+        return "dhcp6" if wish is None and self.endpoint.dhcp6 is not None else wish
 
     def with_values(self, values: Mapping[str, object]) -> Self:
         """Return this configuration with these values by option name."""
@@ -217,6 +244,8 @@ class InterfaceConfig:
         """Return this configuration with a child for each VLAN whose partition has none yet."""
         known = {child.endpoint.pkey for child in self.children}
         missing = [self._child(pkey, {}) for _, pkey in self.vlan if pkey not in known]
+        if len(known) + len(missing) > CHILDREN_MAX:
+            raise UsageError(f"--vlan: more than {CHILDREN_MAX} partitions of VLANs and children")
         return replace(self, children=(*self.children, *missing))
 
     def _in_vlan(self, vlan: int | None) -> Self:
@@ -295,22 +324,55 @@ def _read(key: str, value: str | Sequence[str]) -> object:
         raise UsageError(f"--{key}: {error}") from error
 
 
-def faults(path: Path, given: Mapping[str, object] | None = None) -> list[Fault]:
-    """Return every fault of a configuration file; `UsageError` if it is not readable, or not TOML."""
+def faults(path: Path) -> list[Fault]:
+    """Return every fault for which `up` would refuse a configuration file before it opens a device;
+    `UsageError` if it is not readable, or not TOML."""
     file = ConfigFile(path)
+    config = _examine(InterfaceConfig, _name_of(path), file, {})
+    if config is not None:
+        for key, error in config.file_faults():
+            file.add_at(key, error)
+    return file.faults
+
+
+def _of_file(
+    kind: type[_Config], name: str, file: ConfigFile, given: Mapping[str, object]
+) -> _Config:
+    config = _examine(kind, name, file, given)
+    if file.faults or config is None:
+        raise file.faults[0].error()
+    return replace(config, file=file.path.absolute(), given=given)
+
+
+def _examine(
+    kind: type[_Config], name: str, file: ConfigFile, given: Mapping[str, object]
+) -> _Config | None:
+    """Make a configuration of a file and of the values that override it, and add what contradicts itself to
+    the faults of the file. None if a fault leaves nothing to go on with."""
     if file.faults:
-        return file.faults
+        return None
     try:
-        config = InterfaceConfig.from_values(_name_of(path), file.values | dict(given or {}))
+        config = kind.from_values(name, {**file.values, **given})
     except UsageError as error:
         file.add_contradiction(error)
-        return file.faults
+        return None
     for pkey, own in file.children.items():
         try:
-            config.with_child(pkey, own)
+            config = config.with_child(pkey, own)
         except UsageError as error:
             file.add_contradiction(error, pkey)
-    return file.faults
+    try:
+        return config.with_vlans()
+    except UsageError as error:
+        file.add_contradiction(error)
+        return config
+
+
+def _errors(key: str, check: Callable[[], object]) -> Iterator[tuple[str, IpoibuError]]:
+    try:
+        check()
+    except IpoibuError as error:
+        yield key, error
 
 
 def _name_of(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ipoibu.addr import PKey
 from ipoibu.daemon.options import BY_NAME, Option, options_of
-from ipoibu.errors import NotPermitted, UsageError
+from ipoibu.errors import IpoibuError, NotPermitted, UsageError
 from ipoibu.limits import CHILDREN_MAX
 
 CONFIG_FILE_MAX_BYTES: Final = 1 << 20
@@ -34,6 +34,11 @@ class Fault:
     line: int
     key: str
     text: str
+    kind: type[IpoibuError] = UsageError
+
+    def error(self) -> IpoibuError:
+        """What `up` ends with."""
+        return self.kind(str(self))
 
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}" if self.line else f"{self.path}"
@@ -59,14 +64,19 @@ class ConfigFile:
         else:
             self._fault((CHILD,), "a table for each child is expected, such as [child.0x8001]")
 
-    def add_contradiction(self, error: UsageError, child: PKey | None = None) -> None:
+    def add_contradiction(self, error: IpoibuError, child: PKey | None = None) -> None:
         """Add a contradiction between options, at the first option that it names."""
-        table = self._child_places[child] if child is not None else ()
+        table = self._child_places.get(child, ()) if child is not None else ()
         for key in re.findall(r"--([a-z0-9-]+)", str(error)):
             if (*table, key) in self._lines:
-                self._fault((*table, key), str(error))
+                self._fault((*table, key), str(error), type(error))
                 return
-        self._fault(table, str(error))
+        self._fault(table, str(error), type(error))
+
+    def add_at(self, key: str, error: IpoibuError) -> None:
+        """Add a fault of the file that the option `key` names; each once, though children have it, too."""
+        if all(fault.text != str(error) for fault in self.faults):
+            self._fault((key,), str(error), type(error))
 
     def _parse(self) -> dict[str, Any]:
         try:
@@ -113,8 +123,10 @@ class ConfigFile:
                 self._fault((*place, key), str(error))
         return values
 
-    def _fault(self, place: tuple[str, ...], text: str) -> None:
-        self.faults.append(Fault(self.path, self._line(place), ".".join(place), text))
+    def _fault(
+        self, place: tuple[str, ...], text: str, kind: type[IpoibuError] = UsageError
+    ) -> None:
+        self.faults.append(Fault(self.path, self._line(place), ".".join(place), text, kind))
 
     def _line(self, place: tuple[str, ...]) -> int:
         while place and place not in self._lines:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
@@ -15,6 +15,7 @@ from ipoibu.endpoint.bounds import Choice, Range
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
+from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_soft
 from ipoibu.limits import (
     BUSY_POLL_MAX_US,
     CONNECTED_MTU,
@@ -22,14 +23,17 @@ from ipoibu.limits import (
     CONNECTION_IDLE_MIN_S,
     CONNECTION_IDLE_S,
     DHCP_LINK_MTU,
+    ENCAP_LEN,
     FRAMES_MAX,
     FRAMES_MIN,
+    IB_MTUS,
     IPV4_MIN_MTU,
     IPV6_MIN_MTU,
     QUEUES_MAX,
     RAIL_TARGETS_MAX,
     RAIL_UPDELAY_MAX_MS,
     RAILS_JOINED_MAX,
+    SOFT_DATAGRAM_MAX_BYTES,
 )
 from ipoibu.proto.ethernet.config import EthernetConfig
 
@@ -193,6 +197,75 @@ class EndpointConfig:
             if self.dhcp is not None or self.dhcp6 is not None:
                 raise Conflict("{ethernet}: the guests have the addresses; leave DHCP out")
         self._check_rails()
+        self._check_soft()
+
+    @property
+    def datagram_mtu(self) -> int | None:
+        """The MTU that the link has to carry; in connected mode `mtu` is not that of the link."""
+        return None if self.mode == "connected" else self.mtu
+
+    def _check_soft(self) -> None:
+        """Check what the names of built-in HCAs tell before they are opened; RDMA devices have to be open."""
+        places = [(self.device, self.port), *self.backups]
+        devices = [device for device, _ in places]
+        names = [parse_soft(device) for device in devices if device.startswith(PREFIX)]
+        for device, port in places:
+            if device.startswith(PREFIX) and port != 1:
+                raise Conflict(
+                    f"{{device}} {device}/{port}: the built-in HCA has port 1 only, not {port}"
+                )
+        if len(names) < len(devices):
+            return
+        umads = [bool(name.umad) for name in names]
+        if any(umads) and not all(umads):
+            with_sa, without = devices[umads.index(True)], devices[umads.index(False)]
+            raise Conflict(
+                f"rails {with_sa} and {without}: the links differ: {with_sa} has a subnet administrator, and"
+                f" {without} has none; choose another {{device}}"
+            )
+        self._check_datagrams(SOFT_DATAGRAM_MAX_BYTES if not any(umads) else IB_MTUS[-1])
+        if any(umads):
+            self._check_administered(devices[0])
+        else:
+            self._check_unadministered(devices[0], names)
+
+    def _check_datagrams(self, largest_bytes: int) -> None:
+        mtu, largest = self.datagram_mtu, largest_bytes - ENCAP_LEN
+        if mtu is not None and mtu > largest:
+            raise Conflict(
+                f"{{mtu}} {mtu} is too large for datagram mode: choose at most {largest}, or {{mode}}"
+                " connected"
+            )
+
+    def _check_administered(self, device: str) -> None:
+        """Check an interface on a link whose parameters a subnet administrator gives."""
+        if self.partitions is not None:
+            raise Conflict(
+                f"{{partitions}}: the subnet administrator of {device} sets the link's parameters, not"
+                f" {self.partitions}: leave {{partitions}} out"
+            )
+        if self.mesh is not None:
+            raise Conflict(
+                f"{{mesh}} is for links without a subnet administrator; that of {device} knows the groups:"
+                " leave {mesh} out"
+            )
+        if self.rail_mode != "active-backup":
+            raise Conflict(
+                f"{{rail_mode}} {self.rail_mode} is for links without a subnet administrator: leave"
+                " {rail_mode} out"
+            )
+
+    def _check_unadministered(self, device: str, names: Sequence[SoftName]) -> None:
+        if self.allmulticast:
+            raise Conflict(
+                f"{{allmulticast}} needs a subnet administrator, which {device} has not: nothing else knows"
+                " which groups there are"
+            )
+        if self.mesh is None and all(name.kind is GidKind.IPV4 for name in names):
+            raise Conflict(
+                f"{{device}} {device}: IPv4 carries no multicast: name another host of the link with"
+                " {mesh}, on every host, or have the device use an IPv6 address"
+            )
 
     def _check_rails(self) -> None:
         devices = [self.device, *(device for device, _ in self.backups)]

@@ -32,7 +32,7 @@ def params_of(port: SharedPort, config: EndpointConfig) -> PartitionParams:
             port.info,
             pkey=config.pkey,
             qkey=config.qkey,
-            mtu_bytes=datagram_mtu(config),
+            mtu_bytes=config.datagram_mtu,
             partitions=config.partitions,
         )
         _permit(params, f"{port.info.device}/{port.info.port}", port.may_control)
@@ -47,14 +47,9 @@ def params_of(port: SharedPort, config: EndpointConfig) -> PartitionParams:
         port.info,
         pkey=config.pkey,
         qkey=config.qkey,
-        mtu_bytes=datagram_mtu(config),
+        mtu_bytes=config.datagram_mtu,
         may_control=port.may_control,
     )
-
-
-def datagram_mtu(config: EndpointConfig) -> int | None:
-    """Return the MTU that the link has to carry; in connected mode `config.mtu` is not that of the link."""
-    return None if config.mode == "connected" else config.mtu
 
 
 def leave_link(port: SharedPort, pkey: PKey) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from ipoibu.endpoint.config import EndpointConfig
-from ipoibu.endpoint.link import datagram_mtu, params_of
+from ipoibu.endpoint.link import params_of
 from ipoibu.errors import Closed, IpoibuError, LinkError, NoSuchDevice, NotReady, UsageError
 from ipoibu.fabric.base import KeptPort
 from ipoibu.fabric.device import open_port
@@ -377,6 +377,6 @@ def _params(config: EndpointConfig, port: SharedPort) -> PartitionParams:
         port.info,
         pkey=config.pkey,
         qkey=config.qkey,
-        mtu_bytes=datagram_mtu(config),
+        mtu_bytes=config.datagram_mtu,
         partitions=config.partitions,
     )

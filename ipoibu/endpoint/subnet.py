@@ -32,7 +32,7 @@ from ipoibu.addr import Gid
 from ipoibu.endpoint.allmulticast import STATE as ALL_GROUPS_STATE
 from ipoibu.endpoint.allmulticast import AllMulticast
 from ipoibu.endpoint.config import EndpointConfig
-from ipoibu.endpoint.link import datagram_mtu, joined_link, pkey_place
+from ipoibu.endpoint.link import joined_link, pkey_place
 from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.sa.flush import Flush
@@ -348,7 +348,7 @@ class Subnet:
                 port.info,
                 pkey=config.pkey,
                 qkey=config.qkey,
-                mtu_bytes=datagram_mtu(config),
+                mtu_bytes=config.datagram_mtu,
                 may_control=port.may_control,
             )
         )

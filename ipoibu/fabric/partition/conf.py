@@ -44,16 +44,21 @@ _log = logging.getLogger(__name__)
 
 def read(path: str | Path) -> Partitions:
     """Read a file and log its warnings; `UsageError` if it does not exist or is wrong."""
+    partitions = load(path)
+    for warning in partitions.warnings:
+        _log.warning("%s", warning)
+    return partitions
+
+
+def load(path: str | Path) -> Partitions:
+    """As `read`, without a word in the log."""
     try:
         text = Path(path).read_text("utf-8", "surrogateescape")
     except PermissionError as error:
         raise NotPermitted(f"{path}: not readable for this user") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
-    partitions = parse(text, str(path))
-    for warning in partitions.warnings:
-        _log.warning("%s", warning)
-    return partitions
+    return parse(text, str(path))
 
 
 def parse(text: str, name: str = "partitions.conf") -> Partitions:

@@ -124,10 +124,13 @@ class Partition:
             )
         except LinkError as error:
             raise LinkError(f"{group.place}: {error}") from error
-        return replace(params, groups=tuple(self._own_params(group)))
+        return replace(params, groups=self.own_params(group))
+
+    def own_params(self, link: Group) -> tuple[GroupParams, ...]:
+        """Return the IP groups of the link that differ from its broadcast group; `UsageError` as `params`."""
+        return tuple(self._own_params(link))
 
     def _own_params(self, link: Group) -> Iterator[GroupParams]:
-        """Yield the IP groups of the link that differ from its broadcast group."""
         for group in self.groups:
             if group.mgid.raw[2:4] not in IP_SIGNATURES or group.scope != link.scope:
                 continue

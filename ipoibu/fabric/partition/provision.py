@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ipoibu.addr import PKey
 from ipoibu.errors import LinkError, UsageError
@@ -21,6 +22,9 @@ from ipoibu.limits import (
     SOFT_DATAGRAM_MAX_BYTES,
 )
 from ipoibu.proto.link_params import partition_params
+
+if TYPE_CHECKING:
+    from ipoibu.fabric.partition.model import Group, Partition, Partitions
 
 
 def link_params(
@@ -46,7 +50,7 @@ def link_params(
     from ipoibu.fabric.partition.conf import read  # few links have a file
     from ipoibu.fabric.partition.model import MemberType
 
-    partition = read(partitions).partition(PKey.parse(str(pkey)))
+    partition, _ = link_group(read(partitions), pkey, qkey, mtu_bytes)
     guid = int.from_bytes(port.guid, "big")
     membership = partition.membership(guid)  # no port is SELF: there is no subnet manager
     if membership is None:
@@ -55,13 +59,23 @@ def link_params(
             f"({pkey.full}): add 0x{guid:016x}=full to its members"
         )
     params = partition.params(port)
-    place = partition.broadcast_group().place
-    if qkey not in (None, params.qkey):
-        raise UsageError(f"{place}: the link's Q_Key is {params.qkey:#x}, not {qkey:#x}")
-    largest = params.mtu_bytes - ENCAP_LEN
-    if mtu_bytes is not None and mtu_bytes > largest:
-        raise UsageError(f"{place}: the link carries an MTU of {largest}, not {mtu_bytes}")
     return replace(params, is_limited=membership is MemberType.LIMITED)
+
+
+def link_group(
+    partitions: Partitions, pkey: PKey, qkey: int | None, mtu_bytes: int | None
+) -> tuple[Partition, Group]:
+    """Return the partition of `pkey` and its link's broadcast group, which the options must not contradict;
+    every check that needs no port. `UsageError` and `LinkError` as `link_params`."""
+    partition = partitions.partition(PKey.parse(str(pkey)))
+    group = partition.broadcast_group()
+    partition.own_params(group)
+    if qkey not in (None, group.qkey):
+        raise UsageError(f"{group.place}: the link's Q_Key is {group.qkey:#x}, not {qkey:#x}")
+    largest = group.mtu_bytes - ENCAP_LEN
+    if mtu_bytes is not None and mtu_bytes > largest:
+        raise UsageError(f"{group.place}: the link carries an MTU of {largest}, not {mtu_bytes}")
+    return partition, group
 
 
 def _ib_mtu_for(port: PortInfo, ip_mtu_bytes: int | None) -> int | None:

@@ -55,4 +55,4 @@ def test_up_refuses_a_faulty_file_with_its_line(
     assert f"{file}:2: mtu: '5' is no MTU" in capsys.readouterr().err
     file.write_text("device = 'soft:eth0'\n[child.0xffff]\n")
     assert main(["up", "ib0", "--config", str(file)]) == 2
-    assert f"{file}: child 0xffff: 0xffff is the partition of ib0" in capsys.readouterr().err
+    assert f"{file}:2: child.0xffff: 0xffff is the partition of ib0" in capsys.readouterr().err
