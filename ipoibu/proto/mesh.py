@@ -6,6 +6,9 @@ where hosts listen; only the greeting shows which host listens at a contact. So 
 host, and two hosts that dial each other at the same time connect twice. Of two such connections, the
 connection that the host with the lesser hardware address asked for stays; if one host asked for both, the
 newer stays. No host forwards the messages that it receives, so there are no loops.
+
+A peer can name any place. So we dial the strangers that a connection names (`mesh_contacts.py`) at a pace,
+and give them half of the connections.
 """
 
 from __future__ import annotations
@@ -21,17 +24,23 @@ from ipoibu.addr import Gid, HwAddr, IpAddress
 from ipoibu.errors import BadFrame
 from ipoibu.limits import (
     MESH_ANSWER_S,
-    MESH_BACKOFF_MAX_S,
-    MESH_BACKOFF_MIN_S,
     MESH_CONTACTS_MAX,
     MESH_FAILURES_MAX,
     MESH_GROUPS_SHOWN,
+    MESH_NAMED_BURST,
+    MESH_NAMED_PER_S,
+    MESH_NAMED_TOTAL_PER_S,
+    MESH_NAMED_WAIT_S,
     MESH_NEWS_S,
+    MESH_OURSELVES_S,
     MESH_PEERS_MAX,
+    MESH_STRANGER_FAILURES_MAX,
 )
-from ipoibu.proto.backoff import Backoff
+from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.effects import Count, Log
+from ipoibu.proto.mesh_contacts import Contact, Contacts
 from ipoibu.proto.mesh_state import MACHINE, Action, Input, State
+from ipoibu.proto.ratelimit import Pace, TokenBucket
 from ipoibu.proto.table import Machine
 from ipoibu.proto.timers import Timers
 from ipoibu.wire import mesh
@@ -171,22 +180,6 @@ class PeerInfo:
 
 
 @dataclass(slots=True)
-class _Contact:
-    """A place where a host may listen.
-
-    `hwaddr` is the host that answered there last, `handle` the connection that we dial now.
-    """
-
-    locator: Locator
-    is_seed: bool
-    handle: Handle | None = None
-    hwaddr: HwAddr | None = None
-    backoff: Backoff = field(
-        default_factory=lambda: Backoff(MESH_BACKOFF_MIN_S, MESH_BACKOFF_MAX_S)
-    )
-
-
-@dataclass(slots=True)
 class _MeshConnection:
     """One connection; `greeting` is that of the peer, which comes with its answer if we dialed.
 
@@ -201,6 +194,7 @@ class _MeshConnection:
     state: State = MACHINE.initial
     groups: dict[Gid, None] = field(default_factory=dict)
     addresses: tuple[IpAddress, ...] = ()
+    pace: Pace = field(default_factory=lambda: Pace(MESH_NAMED_PER_S, MESH_NAMED_BURST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +222,10 @@ class Mesh:
         self._machine = Machine(MACHINE, self._timers, self._ring)
         self._effects: list[MeshEffect] = []
         self._handles = itertools.count(start=1)
-        self._contacts: dict[Locator, _Contact] = {}
-        self._ourselves: set[Locator] = set()
+        self._contacts = Contacts(config.contacts_max)
+        self._guesses: set[Handle] = set()  # connections to strangers that are being made
+        self._named = TokenBucket(MESH_NAMED_TOTAL_PER_S, 2 * config.peers_max)
+        self._trouble: dict[str, Repeats] = {}
         self._connections: dict[Handle, _MeshConnection] = {}
         self._peers: dict[HwAddr, _MeshConnection] = {}
         self._news: list[Handle] = []  # peers that we have not named to the others yet
@@ -240,10 +236,12 @@ class Mesh:
     def seeds(self, now: float, locators: Iterable[Locator]) -> list[MeshEffect]:
         """Replace the contacts that the operator names."""
         wanted = set(locators)
-        for contact in list(self._contacts.values()):
+        for contact in self._contacts:
             contact.is_seed = contact.locator in wanted
+            self._contacts.sort(contact)
         for locator in sorted(wanted, key=str):  # addresses of two families have no order
-            self._add_contact(now, locator, is_seed=True)
+            if self._contacts.get(locator) is None and self._enter(locator, is_seed=True):
+                self._dial(now, locator)
         return self._take()
 
     def joined(self, mgid: Gid) -> list[MeshEffect]:
@@ -314,8 +312,7 @@ class Mesh:
         if conn.state is State.DIALING and private:
             refusing = self._suitable_untrusted(private)  # counts and logs why it does not suit us
             if refusing is not None and refusing.hwaddr == self.config.ours.hwaddr:
-                self._ourselves.add(conn.locator)
-                self._contacts.pop(conn.locator, None)
+                self._met_ourselves(now, conn)
         self._feed(now, conn, Input.ENDED)
         return self._take()
 
@@ -352,37 +349,70 @@ class Mesh:
 
     # ---- contacts
 
-    def _add_contact(self, now: float, locator: Locator, *, is_seed: bool) -> None:
-        if locator in self._ourselves:
+    def _enter(self, locator: Locator, *, is_seed: bool) -> Contact | None:
+        """Enter a new contact; None without a place."""
+        if self._contacts.is_full:
+            self._trouble_with("mesh_contacts_full", "more places than the mesh remembers")
+        contact = Contact(locator, is_seed)
+        return contact if self._contacts.enter(contact) else None
+
+    def _remove(self, contact: Contact) -> None:
+        self._contacts.remove(contact.locator)
+        self._timers.cancel(self._dial, contact.locator)
+
+    def _named_by(self, now: float, conn: _MeshConnection, locator: Locator) -> None:
+        """A peer names a place: dial it when its turn comes."""
+        if self._contacts.get(locator) is not None:
             return
-        contact = self._contacts.get(locator)
-        if contact is None:
-            if len(self._contacts) >= self.config.contacts_max:
-                self._count("mesh_contacts_full")
-                return
-            contact = self._contacts[locator] = _Contact(locator, is_seed)
-            self._dial(now, locator)
-        contact.is_seed |= is_seed
+        at = conn.pace.next(now)
+        if at > now + MESH_NAMED_WAIT_S or not self._named.take(now):
+            self._trouble_with("mesh_named_too_often", f"{conn.locator} names too many places")
+        elif self._contacts.is_full:
+            self._trouble_with("mesh_contacts_full", "more places than the mesh remembers")
+        else:
+            conn.pace.take(now)
+            self._enter(locator, is_seed=False)
+            if at > now:
+                self._timers.arm(self._dial, locator, at)
+            else:
+                self._dial(now, locator)
+
+    def _met_ourselves(self, now: float, conn: _MeshConnection) -> None:
+        """We ourselves answered at a place, or a host that says so. The operator may have named it to all
+        hosts alike, and its address may become another host's: dial a seed again, but not soon."""
+        contact = self._contacts.get(conn.locator)
+        if contact is None or contact.handle != conn.handle:
+            return
+        contact.handle = None
+        if contact.is_seed:
+            self._timers.arm(self._dial, contact.locator, now + MESH_OURSELVES_S)
+        else:
+            self._remove(contact)
 
     def _dial(self, now: float, locator: Locator) -> None:
         contact = self._contacts.get(locator)
         if contact is None or contact.handle is not None or contact.hwaddr in self._peers:
             return
-        if len(self._connections) >= self.config.peers_max:
+        is_guess = contact.is_stranger
+        room = self.config.peers_max - len(self._connections)
+        if room <= 0 or (is_guess and len(self._guesses) >= self.config.peers_max // 2):
             self._count("mesh_full")
             self._again(now, contact)
             return
         contact.handle = next(self._handles)
+        if is_guess:
+            self._guesses.add(contact.handle)
         conn = self._connections[contact.handle] = _MeshConnection(
             contact.handle, True, locator, is_introduced=not contact.is_seed
         )
         self._feed(now, conn, Input.WANTED)
 
-    def _again(self, now: float, contact: _Contact) -> None:
+    def _again(self, now: float, contact: Contact) -> None:
         """Dial a contact again later: a seed for ever, a contact that only peers named a few times."""
         backoff = contact.backoff
-        if not contact.is_seed and backoff.refusals.count >= MESH_FAILURES_MAX:
-            del self._contacts[contact.locator]
+        most = MESH_STRANGER_FAILURES_MAX if contact.is_stranger else MESH_FAILURES_MAX
+        if not contact.is_seed and backoff.refusals.count >= most:
+            self._remove(contact)
             return
         backoff.refusals.add()
         wait_s = backoff.next_s() * self._rng.uniform(1 - _JITTER, 1)
@@ -423,6 +453,7 @@ class Mesh:
 
     def _open(self, now: float, conn: _MeshConnection, greeting: Greeting, fed: Input) -> None:
         """Open a connection, unless an older one with the same peer stays."""
+        self._guesses.discard(conn.handle)
         self._settle(conn, greeting)
         former = self._peers.get(greeting.hwaddr)
         if former is not None:
@@ -442,11 +473,10 @@ class Mesh:
     def _settle(self, conn: _MeshConnection, greeting: Greeting) -> None:
         """Note which peer listens at the contact. Then we do not dial a host that has dialed us when others
         name it, but we do when the connection has ended."""
-        contact = self._contacts.get(conn.locator)
-        if contact is None and len(self._contacts) < self.config.contacts_max:
-            contact = self._contacts[conn.locator] = _Contact(conn.locator, is_seed=False)
+        contact = self._contacts.get(conn.locator) or self._enter(conn.locator, is_seed=False)
         if contact is not None:
             contact.hwaddr = greeting.hwaddr
+            self._contacts.sort(contact)
             contact.backoff.reset()
 
     def _feed(self, now: float, conn: _MeshConnection, fed: Input) -> None:
@@ -513,12 +543,13 @@ class Mesh:
     def _forget(self, now: float, conn: _MeshConnection) -> None:
         """Remove a connection, and dial its contact again later."""
         del self._connections[conn.handle]
+        self._guesses.discard(conn.handle)
         hwaddr = conn.greeting.hwaddr if conn.greeting is not None else None
         if hwaddr is not None and self._peers.get(hwaddr) is conn:
             del self._peers[hwaddr]
             self._effects.append(Gone(hwaddr))
             self._effects.append(Log(logging.INFO, f"the connection with {hwaddr} ended"))
-        for contact in list(self._contacts.values()):
+        for contact in self._contacts:
             is_its = hwaddr is not None and contact.hwaddr == hwaddr
             if contact.handle == conn.handle:
                 contact.handle = None
@@ -546,7 +577,7 @@ class Mesh:
                     self._effects.append(InGroup(conn.handle, mgid, is_in))
             case Operation.PEERS:
                 for locator in mesh.locators_untrusted(message):
-                    self._add_contact(now, locator, is_seed=False)
+                    self._named_by(now, conn, locator)
             case Operation.ADDRESSES:
                 ips = tuple(it.ip for it in mesh.locators_untrusted(message))
                 conn.addresses = ips
@@ -567,6 +598,12 @@ class Mesh:
 
     def _count(self, reason: str) -> None:
         self._effects.append(Count(reason))
+
+    def _trouble_with(self, reason: str, text: str) -> None:
+        self._count(reason)
+        repeats = self._trouble.setdefault(reason, Repeats())
+        if repeats.add():
+            self._effects.append(Log(logging.WARNING, f"{text}{repeats.times}"))
 
     def _take(self) -> list[MeshEffect]:
         effects, self._effects = self._effects, []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Rate limits: a token bucket for messages, and the thinning of repeated log lines."""
+"""Rate limits: a token bucket for messages, a pace for work, and the thinning of repeated log lines."""
 
 from __future__ import annotations
 
@@ -21,6 +21,25 @@ class TokenBucket:
             return False
         self._tokens -= 1.0
         return True
+
+
+class Pace:
+    """As a token bucket, but what comes too early gets a later turn: `burst` at once, `per_s` a second."""
+
+    __slots__ = ("_early_s", "_interval_s", "_turn")
+
+    def __init__(self, per_s: float, burst: float) -> None:
+        self._interval_s = 1 / per_s
+        self._early_s = (burst - 1) / per_s
+        self._turn = 0.0  # of the next one, if all came at the even pace
+
+    def next(self, now: float) -> float:
+        """Return the time of the next turn, `now` at the earliest."""
+        return max(now, self._turn - self._early_s)
+
+    def take(self, now: float) -> None:
+        """Take the turn that `next` returned."""
+        self._turn = max(now, self._turn) + self._interval_s
 
 
 def should_log(occurrence: int) -> bool:

@@ -45,6 +45,7 @@ _OWN: Final = frozenset(
         "mesh_contacts_full",
         "mesh_failed",
         "mesh_full",
+        "mesh_named_too_often",
         "mesh_no_answer",
         "mesh_other_ip_version",
         "mesh_other_mtu",

@@ -13,11 +13,16 @@ from ipoibu.addr import Gid, HwAddr, PKey, Qpn
 from ipoibu.limits import (
     MESH_ANSWER_S,
     MESH_BACKOFF_MAX_S,
-    MESH_CONTACTS_MAX,
     MESH_FAILURES_MAX,
     MESH_GROUPS_SHOWN,
+    MESH_NAMED_BURST,
+    MESH_NAMED_PER_S,
+    MESH_NAMED_TOTAL_PER_S,
     MESH_NEWS_S,
+    MESH_OURSELVES_S,
     MESH_PORT,
+    MESH_STRANGER_FAILURES_MAX,
+    UNICAST_PEERS_MAX,
 )
 from ipoibu.proto.effects import Count
 from ipoibu.proto.mesh import (
@@ -64,9 +69,9 @@ OURS: Final = greeting(0x50)
 class Desk:
     """One host, whose kernel the test plays."""
 
-    def __init__(self, peers_max: int = 8) -> None:
+    def __init__(self, peers_max: int = 8, contacts_max: int = 256) -> None:
         self.now = 0.0
-        self.mesh = Mesh(MeshConfig(OURS, peers_max), random.Random(1))
+        self.mesh = Mesh(MeshConfig(OURS, peers_max, contacts_max), random.Random(1))
 
     def seed(self, *numbers: int) -> list[MeshEffect]:
         return self.mesh.seeds(self.now, {place(it) for it in numbers})
@@ -93,6 +98,14 @@ class Desk:
             effects += self.mesh.timer(self.now)
         self.now = until
         return effects
+
+    def named(self, handle: int, locators: list[Locator]) -> list[MeshEffect]:
+        """A peer names places."""
+        return [
+            effect
+            for message in mesh.peers(locators)
+            for effect in self.mesh.control(self.now, handle, message)
+        ]
 
     @property
     def open(self) -> set[HwAddr | None]:
@@ -131,6 +144,10 @@ def test_seeds_of_both_families_are_dialed() -> None:
     seeds = {place(2), Locator(ip_address("2001:db8::2"), MESH_PORT), Locator(place(2).ip, 7)}
     desk = Desk()
     assert {it.locator for it in pick(Dial, desk.mesh.seeds(desk.now, seeds))} == seeds
+
+
+def strangers(count: int) -> list[Locator]:
+    return [Locator(ip_address(f"10.1.{n >> 8}.{n & 255}"), 1) for n in range(count)]
 
 
 def test_a_request_is_accepted_and_speaks_first() -> None:
@@ -177,10 +194,88 @@ def test_we_do_not_connect_with_ourselves() -> None:
     desk = Desk()
     handle, effects = desk.ask(0x50)
     assert effects == [Refuse(handle)]
+    first = desk.meet(1)
+    (dial,) = pick(Dial, desk.named(first, [place(7)]))
+    desk.mesh.ended(desk.now, dial.handle, OURS.pack())  # the refusal carries our own greeting
+    assert pick(Dial, desk.wait(1000)) == []
+
+
+def test_a_seed_that_is_ourselves_is_dialed_again_but_seldom() -> None:
+    """Its address may become another host's, and a host that answers there may lie."""
+    desk = Desk()
     (dial,) = pick(Dial, desk.seed(7))
-    desk.mesh.ended(0, dial.handle, OURS.pack())  # the refusal carries our own greeting
-    assert desk.wait(100) == []
-    assert desk.seed(7) == []
+    for _ in range(5):
+        desk.mesh.ended(desk.now, dial.handle, OURS.pack())
+        assert desk.seed(7) == []
+        assert desk.wait(MESH_OURSELVES_S - 1) == []
+        (dial,) = pick(Dial, desk.wait(1))
+    desk.opened(dial.handle, 7)
+    assert desk.open == {greeting(7).hwaddr}
+
+
+def test_a_place_that_once_was_ourselves_is_dialed_when_it_becomes_a_seed() -> None:
+    desk = Desk()
+    (dial,) = pick(Dial, desk.named(desk.meet(1), [place(7)]))
+    desk.mesh.ended(desk.now, dial.handle, OURS.pack())
+    assert [it.locator for it in pick(Dial, desk.seed(1, 7))] == [place(7)]
+
+
+@pytest.mark.parametrize("answer", [OURS.pack(), b""])
+def test_a_peer_makes_us_dial_a_bounded_number_of_places(answer: bytes) -> None:
+    """Also where a host of its own answers all of them at once, as if it were we."""
+    desk = Desk(peers_max=UNICAST_PEERS_MAX, contacts_max=4096)
+    handle, places, dialed = desk.meet(1), iter(strangers(12_300)), set()
+    for _ in range(250):  # 25 s
+        effects = desk.named(handle, [next(places) for _ in range(49)]) + desk.wait(0.1)
+        for dial in pick(Dial, effects):
+            dialed.add(dial.locator)
+            desk.mesh.ended(desk.now, dial.handle, answer)
+    assert len(dialed) <= MESH_NAMED_BURST + 25 * MESH_NAMED_PER_S + 2
+    assert "mesh_named_too_often" in counts(desk.named(handle, list(places)))
+    assert place(2) in {
+        it.locator for it in pick(Dial, desk.seed(1, 2))
+    }  # a seed is dialed at once
+
+
+def test_a_peer_that_comes_again_and_again_has_no_more_turns_than_all_together() -> None:
+    desk = Desk(peers_max=8)
+    places, dialed = iter(strangers(10_000)), 0
+    for _ in range(100):
+        handle, _ = desk.ask(1)
+        desk.mesh.established(desk.now, handle)
+        for dial in pick(Dial, desk.named(handle, [next(places) for _ in range(60)])):
+            dialed += 1
+            desk.mesh.ended(desk.now, dial.handle, OURS.pack())
+        desk.mesh.ended(desk.now, handle)
+        desk.wait(0.1)
+    assert dialed <= 2 * 8 + 10 * MESH_NAMED_TOTAL_PER_S + 1
+
+
+def test_a_host_that_joins_a_large_mesh_dials_all_places_that_a_peer_names() -> None:
+    desk = Desk(peers_max=UNICAST_PEERS_MAX, contacts_max=4096)
+    handle, places = desk.meet(1), strangers(UNICAST_PEERS_MAX - 2)
+    effects = desk.named(handle, places)
+    assert len(pick(Dial, effects)) == MESH_NAMED_BURST
+    met = set()
+    while dials := pick(Dial, effects):
+        effects = []
+        for dial in dials:
+            desk.opened(dial.handle, 0x100 + places.index(dial.locator))
+            met.add(dial.locator)
+            effects += desk.named(dial.handle, places)
+        effects += desk.wait(1)
+        assert "mesh_named_too_often" not in counts(effects)
+    assert met == set(places)
+
+
+def test_strangers_leave_half_of_the_connections_to_the_others() -> None:
+    desk = Desk(peers_max=8)
+    effects = desk.named(desk.meet(1), strangers(12))
+    assert len(pick(Dial, effects)) == 4
+    assert counts(effects) == ["mesh_full"] * 8
+    assert len(pick(Dial, desk.seed(1, 2))) == 1
+    handle, effects = desk.ask(3)
+    assert pick(Accept, effects) == [Accept(handle)]
 
 
 @pytest.mark.parametrize("number", [0x10, 0x90])
@@ -344,19 +439,24 @@ def test_a_seed_is_tried_for_ever_with_growing_waits() -> None:
     assert all(MESH_BACKOFF_MAX_S * 0.7 <= it <= MESH_BACKOFF_MAX_S + 0.1 for it in waits[5:])
 
 
-def test_a_place_that_only_peers_announced_is_forgotten_at_last() -> None:
+@pytest.mark.parametrize(
+    ("has_answered", "most"), [(False, MESH_STRANGER_FAILURES_MAX), (True, MESH_FAILURES_MAX)]
+)
+def test_a_place_that_only_peers_announced_is_forgotten_at_last(
+    has_answered: bool, most: int
+) -> None:
     desk = Desk()
     handle = desk.meet(1)
-    (message,) = mesh.peers([place(2)])
-    (dial,) = pick(Dial, desk.mesh.control(0, handle, message))
-    for _ in range(MESH_FAILURES_MAX):
+    (dial,) = pick(Dial, desk.named(handle, [place(2)]))
+    if has_answered:
+        desk.opened(dial.handle, 2)
+    for _ in range(most):
         desk.mesh.ended(desk.now, dial.handle)
-        while not (dials := pick(Dial, desk.wait(0.05))):
-            pass
-        (dial,) = dials
+        rounds = (pick(Dial, desk.wait(0.5)) for _ in range(int(2 * MESH_BACKOFF_MAX_S) + 1))
+        (dial,) = next(filter(None, rounds))
     desk.mesh.ended(desk.now, dial.handle)
-    assert desk.wait(1000) == []
-    assert len(pick(Dial, desk.mesh.control(desk.now, handle, message))) == 1  # named again
+    assert pick(Dial, desk.wait(1000)) == []
+    assert len(pick(Dial, desk.named(handle, [place(2)]))) == 1  # named again
 
 
 def test_silence_ends_an_attempt_of_either_kind() -> None:
@@ -379,16 +479,19 @@ def test_there_are_no_more_connections_than_the_cap() -> None:
 
 
 def test_there_are_no_more_places_than_the_cap() -> None:
-    desk = Desk()
-    handle = desk.meet(1)
-    more = MESH_CONTACTS_MAX + 10
-    many = [Locator(ip_address(f"10.1.{n >> 8}.{n & 255}"), 1) for n in range(more)]
-    refused = [
-        reason
-        for message in mesh.peers(many)
-        for reason in counts(desk.mesh.control(0, handle, message))
-    ]
+    desk = Desk(peers_max=64, contacts_max=40)
+    refused = counts(desk.named(desk.meet(1), strangers(50)))
     assert refused.count("mesh_contacts_full") == 10 + 1  # the peer's own place is one, too
+
+
+def test_a_seed_and_a_peer_take_the_place_of_a_stranger() -> None:
+    desk = Desk(peers_max=64, contacts_max=40)
+    desk.named(desk.meet(1), strangers(50))
+    assert len(pick(Dial, desk.seed(1, 2))) == 1
+    handle, _ = desk.ask(3)
+    desk.mesh.established(desk.now, handle)
+    desk.mesh.ended(desk.now, handle)
+    assert place(3) in {it.locator for it in pick(Dial, desk.wait(2))}  # remembered
 
 
 def test_groups_are_announced_to_all_and_heard_from_each() -> None:

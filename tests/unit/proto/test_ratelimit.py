@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipoibu.proto.ratelimit import TokenBucket, should_log
+from ipoibu.proto.ratelimit import Pace, TokenBucket, should_log
 
 
 def test_a_burst_passes_and_then_only_the_rate() -> None:
@@ -23,6 +23,21 @@ def test_time_that_stands_still_or_runs_back_gives_nothing() -> None:
     assert bucket.take(50.0)
     assert not bucket.take(50.0)
     assert not bucket.take(40.0)
+
+
+def test_a_pace_gives_turns_later_after_its_burst_and_the_burst_again_after_a_pause() -> None:
+    pace = Pace(per_s=4, burst=3)
+
+    def turns(now: float) -> list[float]:
+        given = []
+        for _ in range(5):
+            given.append(pace.next(now))
+            pace.take(now)
+        return given
+
+    assert turns(10.0) == [10.0, 10.0, 10.0, 10.25, 10.5]
+    assert pace.next(10.6) == 10.75
+    assert turns(20.0) == [20.0, 20.0, 20.0, 20.25, 20.5]
 
 
 @pytest.mark.parametrize("occurrence", [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000])
