@@ -93,6 +93,12 @@ class Qpn(int):
     __repr__ = __str__
 
 
+def may_name_partition(name: str) -> bool:
+    """Return whether a name without a P_Key ends in a number that somebody may take for one, hexadecimal
+    or decimal: ib0.5, ib0.100, ib0.32769, ib0.8000."""
+    return bool(re.fullmatch(r".+\.([0-9a-fA-F]{1,4}|[0-9]{5}|0[xX][0-9a-fA-F]{1,4})", name))
+
+
 class PKey(int):
     """A 16-bit partition key; bit 15 is full membership."""
 
@@ -126,6 +132,18 @@ class PKey(int):
         if key & 0x7FFF == 0:
             raise UsageError(f"P_Key {key} is invalid: its low 15 bits are zero")
         return key
+
+    @classmethod
+    def of_name(cls, name: str) -> Self | None:
+        """Return the full key that the name of an interface ends in, as the kernel names children: four
+        hexadecimal digits after the last dot, ib0.8001. None for any other name."""
+        match = re.fullmatch(r".+\.([0-9a-fA-F]{4})", name)
+        key = int(match[1], 16) if match else 0
+        return cls(key | 0x8000) if key & 0x7FFF else None
+
+    def child_of(self, parent: str) -> str:
+        """Return the kernel's name for a child of `parent` in this partition."""
+        return f"{parent}.{self.full:04x}"
 
     @property
     def is_full(self) -> bool:

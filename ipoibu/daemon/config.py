@@ -11,7 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from ipoibu.addr import IpAddress, IpInterface, IpNetwork, Mac, PKey
+from ipoibu.addr import (
+    DEFAULT_PKEY,
+    IpAddress,
+    IpInterface,
+    IpNetwork,
+    Mac,
+    PKey,
+    may_name_partition,
+)
 from ipoibu.daemon.config_file import ConfigFile, Fault, read_value
 from ipoibu.daemon.lease_dir import default_lease_dir
 from ipoibu.daemon.options import BY_NAME, OPTIONS
@@ -261,7 +269,7 @@ class InterfaceConfig:
 
     def _child(self, pkey: PKey, own: Mapping[str, object]) -> Self:
         values = {key: value for key, value in self.values.items() if BY_NAME[key].is_inherited}
-        name = f"{self.name}.{pkey.full:04x}"
+        name = pkey.child_of(self.name)
         child = self._assemble(name, {**values, **own, "pkey": pkey.full}, parent=self.name)
         return child._in_vlan(next((it for it, of in self.vlan if of == pkey.full), None))
 
@@ -274,6 +282,8 @@ class InterfaceConfig:
         for key, value in values.items():
             part, _, place = BY_NAME[key].field.rpartition(".")
             parts[part][place] = value
+        if "pkey" not in parts["endpoint"] and (pkey := _pkey_of(name)) is not None:
+            parts["endpoint"]["pkey"] = pkey
         (device, port), *backups = parts["endpoint"].pop("device")
         is_ethernet = parts["endpoint"].pop("ethernet", False)
         given = parts[""].get("address", ())
@@ -296,6 +306,18 @@ class InterfaceConfig:
         except Conflict as error:
             raise UsageError(error.naming(_FLAGS)) from error
         return cls(endpoint, **parts[""], values=values)
+
+
+def _pkey_of(name: str) -> PKey | None:
+    """The P_Key that the name says. An interface in the default partition in place of a tenant's would
+    be on another link without a word, so a name that may say one does not come up without `--pkey`."""
+    pkey = PKey.of_name(name)
+    if pkey is None and may_name_partition(name):
+        raise UsageError(
+            f"the name {name} may mean a partition: give --pkey ({DEFAULT_PKEY} for the default one), or a"
+            " name such as ib0.8001"
+        )
+    return pkey
 
 
 def _ethernet(

@@ -141,7 +141,7 @@ OPTIONS: Final = (
         "pkey",
         "P_KEY",
         PKey.parse,
-        "partition, 0x0001 to 0xffff; 0xffff by default",
+        "partition, 0x0001 to 0xffff; by default 0x8001 for a name such as ib0.8001, and else 0xffff",
         field="endpoint.pkey",
         example="0x8001",
         commands=("up", "lab"),

@@ -171,6 +171,12 @@ class EndpointConfig:
             BUSY_POLL.check("busy_poll_us", self.busy_poll_us)
         if self.mtu is not None and not MTUS.least <= self.mtu <= MTUS.most:
             raise UsageError(f"MTU {self.mtu} does not fit: choose {MTUS}")
+        named = PKey.of_name(self.name)
+        if named not in (None, self.pkey.full):
+            raise Conflict(
+                f"the name {self.name} says partition {named}, but {{pkey}} is {self.pkey}: give {{pkey}}"
+                f" {named}, or another name"
+            )
         if self.dhcp is not None and self.mtu is not None and self.mtu < DHCP_LINK_MTU:
             raise Conflict(
                 f"DHCP needs an MTU of {DHCP_LINK_MTU}: raise {{mtu}}, or give an address"

@@ -68,7 +68,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         full = pkey_of(pkey).full
         config = replace(
             self.config,
-            name=f"{self.config.name}.{full:04x}",
+            name=full.child_of(self.config.name),
             pkey=full,
             mtu=mtu,
             parent=self.config.name,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ipoibu.addr import PKey
 from ipoibu.daemon.config import InterfaceConfig, faults
 from ipoibu.daemon.parsers import parse_address, parse_route
+from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.errors import NotPermitted, UsageError
 from ipoibu.limits import CHILDREN_MAX
 
@@ -365,3 +366,51 @@ def test_a_statement_of_thousands_of_lines_costs_no_line_number(tmp_path: Path) 
     file.write_text("address = [\n" + "'10.0.0.1',\n" * 20000 + "]\n")
     (fault,) = faults(file)
     assert (fault.line, fault.key) == (0, "address")
+
+
+@pytest.mark.parametrize(
+    ("name", "pkey"),
+    [
+        ("ib0.8001", 0x8001),
+        ("ib0.FFFE", 0xFFFE),
+        ("ib0.0005", 0x8005),  # NetworkManager's name of a P_Key without the bit of full membership
+        ("mlx5.1.8001", 0x8001),
+        ("ib0", 0xFFFF),
+        ("ib0.ipoib", 0xFFFF),
+        ("ib0.100000", 0xFFFF),
+        ("ib8001", 0xFFFF),
+    ],
+)
+def test_the_name_of_a_child_says_its_partition(tmp_path: Path, name: str, pkey: int) -> None:
+    path = tmp_path / f"{name}.toml"
+    path.write_text('device = "soft:eth0"\n')
+    config = InterfaceConfig.build(name, {"device": "soft:eth0"})
+    assert config.endpoint.pkey == pkey
+    assert InterfaceConfig.build(name, {}, path).read_again().endpoint.pkey == pkey
+    assert faults(path) == []
+    assert config.with_values(config.values).endpoint.pkey == pkey
+
+
+@pytest.mark.parametrize("name", ["ib0.5", "ib0.100", "ib0.32769", "ib0.8000", "ib0.0x8001"])
+def test_a_name_that_may_say_a_partition_needs_a_p_key(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="may mean a partition: give --pkey"):
+        InterfaceConfig.build(name, {"device": "soft:eth0"})
+    path = tmp_path / f"{name}.toml"
+    path.write_text('device = "soft:eth0"\n')
+    assert len(faults(path)) == 1
+    for pkey in (0x8001, 0xFFFF):
+        config = InterfaceConfig.build(name, {"device": "soft:eth0", "pkey": hex(pkey)})
+        assert config.endpoint.pkey == pkey
+
+
+def test_a_p_key_that_contradicts_the_name_is_refused(tmp_path: Path) -> None:
+    options = {"device": "soft:eth0", "pkey": "0x8002"}
+    with pytest.raises(UsageError, match=r"ib0.8001 says partition 0x8001, but --pkey is 0x8002"):
+        InterfaceConfig.build("ib0.8001", options)
+    limited = InterfaceConfig.build("ib0.8001", {**options, "pkey": "0x0001"})
+    assert limited.endpoint.pkey == 0x0001
+    path = tmp_path / "ib0.8001.toml"
+    path.write_text('device = "soft:eth0"\npkey = 0x8002\n')
+    assert [(fault.line, fault.key) for fault in faults(path)] == [(2, "pkey")]
+    with pytest.raises(UsageError, match="but pkey is 0xffff"):
+        EndpointConfig("ib0.8001", "soft:eth0")
