@@ -32,8 +32,9 @@ option that may be repeated is a list in the file. A child interface (`ipoibu ch
 parent's values, except where an option says otherwise.
 
 A table `[child.P_KEY]` of the file, such as `[child.0x8001]`, makes a child that comes up with the
-interface. Its keys are the options of `ipoibu child add`. `ipoibu config check FILE` lists the
-faults of a file ([service.md](service.md)).
+interface. Its keys are the options of `ipoibu child add`, which are marked below, and `name`: the
+child's name, where it is not the parent's with the P_Key (ib0.8001). `ipoibu config check FILE`
+lists the faults of a file ([service.md](service.md)).
 """
 
 CLASSES: Final = {

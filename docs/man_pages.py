@@ -126,8 +126,9 @@ def _options() -> Iterator[str]:
         " service `ipoibu@NAME` read it. Its keys are the options of `ipoibu up` without dashes in front;"
         " an option on the command line wins over the file. An option that may be repeated is a list.\n\n"
         "A table `[child.P_KEY]` makes a child in another partition that comes up with the interface."
-        " It has its parent's values, except where an option says otherwise. `ipoibu config check FILE`"
-        " lists the faults of a file."
+        " It has its parent's values, except where an option says otherwise; its key `name` is its name,"
+        " where that is not the parent's with the P_Key (ib0.8001). `ipoibu config check FILE` lists the"
+        " faults of a file."
     )
     yield roff.section("Options")
     for option in OPTIONS:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipoibu.cli.options import add_options, given
 from ipoibu.daemon.options import options_of
+from ipoibu.errors import NoSuchDevice
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -24,18 +25,22 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         epilog="`ipoibu child add ib0 0x8001` makes ib0.8001, which ends when ib0 ends, or before.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
-    for command, summary, run in (
-        ("add", "add a child interface", run_add),
-        ("del", "remove a child interface", run_del),
-    ):
-        action = actions.add_parser(command, help=summary, description=summary.capitalize() + ".")
-        action.add_argument("name", metavar="NAME", help="the parent, such as ib0")
-        action.add_argument(
-            "pkey", metavar="P_KEY", help="partition, 0x0001 to 0xffff; full membership is implied"
-        )
-        action.set_defaults(run=run)
-        if command == "add":
-            add_options(action, "child")
+    partition = "partition, 0x0001 to 0xffff; full membership is implied"
+    action = actions.add_parser(
+        "add", help="add a child interface", description="Add a child interface."
+    )
+    action.add_argument("parent", metavar="NAME", help="the parent, such as ib0")
+    action.add_argument("pkey", metavar="P_KEY", help=partition)
+    add_options(action, "child")
+    action.set_defaults(run=run_add)
+    action = actions.add_parser(
+        "del",
+        help="remove a child interface",
+        description="Remove a child interface: `child del ib0 0x8001`, or `child del ib0.8001`.",
+    )
+    action.add_argument("name", metavar="NAME", help="the parent, or without a P_KEY the child")
+    action.add_argument("pkey", metavar="P_KEY", nargs="?", help=partition)
+    action.set_defaults(run=run_del)
     action = actions.add_parser("list", help="list child interfaces")
     action.add_argument(
         "name", metavar="NAME", nargs="?", help="the parent; all of this namespace by default"
@@ -53,7 +58,7 @@ def run_add(options: argparse.Namespace) -> int:
         value = texts.get(option.name, [])
         for text in [value] if isinstance(value, str) else value:
             option.read(text)
-    with Client(options.name) as client:
+    with Client(options.parent) as client:
         print(client.request("child-add", pkey=pkey, **texts))
     return 0
 
@@ -61,10 +66,27 @@ def run_add(options: argparse.Namespace) -> int:
 def run_del(options: argparse.Namespace) -> int:
     from ipoibu.daemon.client import Client
 
-    pkey = _pkey(options.pkey)
-    with Client(options.name) as client:
+    if options.pkey is not None:
+        parent, pkey = options.name, _pkey(options.pkey)
+    else:
+        parent, pkey = _child(options.name)
+    with Client(parent) as client:
         client.request("child-del", pkey=pkey)
     return 0
+
+
+def _child(name: str) -> tuple[str, str]:
+    """The parent, as this namespace calls it, and the P_Key of a child."""
+    from ipoibu.cli.view import ask
+
+    answers = ask("child-list", None)
+    children = {
+        child["name"]: (parent, child["pkey"]) for parent, found in answers for child in found
+    }
+    if name in children:
+        return children[name]
+    names = ", ".join(children) or "none"
+    raise NoSuchDevice(f"{name} is no child interface (there are: {names}); a parent needs a P_KEY")
 
 
 def run_list(options: argparse.Namespace) -> int:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Child interfaces at run time: other partitions on the port that the parent has open.
 
-As with the kernel's ipoib, a child is called PARENT.P_KEY, its P_Key always has the membership bit,
-0 and 0x8000 are no partitions, a parent has one child per partition, and a child has no children.
+As with the kernel's ipoib, a child is called PARENT.P_KEY unless it has another name, its P_Key always has
+the membership bit, 0 and 0x8000 are no partitions, a parent has one child per partition, and a child has no
+children.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Child(Reloadable, Protocol):
 
     @property
     def endpoint(self) -> Observed: ...
+    @property
+    def current_name(self) -> str: ...
 
     async def start(self) -> None: ...
     async def settle(self) -> None: ...
@@ -53,6 +56,7 @@ class Children:
 
     def __init__(self, parent: InterfaceConfig, make: MakeChild) -> None:
         self._parent = parent
+        self._parent_name = parent.name
         self._make = make
         self._running: dict[PKey, Child] = {}
         self._turn = asyncio.Lock()
@@ -72,6 +76,10 @@ class Children:
     def follow(self, parent: InterfaceConfig) -> None:
         """Take the parent's new configuration, which later children inherit."""
         self._parent = parent
+
+    def rename(self, parent: str) -> None:
+        """The parent has another name now, of which later children have theirs."""
+        self._parent_name = parent
 
     def find(self, pkey: PKey) -> Child | None:
         return self._running.get(pkey)
@@ -124,8 +132,8 @@ class Children:
     async def _child_list(self, request: Mapping[str, Any]) -> object:
         return [
             {
-                "name": child.config.name,
-                "parent": self._parent.name,
+                "name": child.current_name,
+                "parent": self._parent_name,
                 "pkey": str(pkey),
                 "vlan": child.config.tap_vlan,
             }
@@ -152,6 +160,7 @@ class Children:
     async def _add(self, config: InterfaceConfig, pkey: PKey) -> str:
         async with self._turn:
             self._check_new(pkey)
+            config = config.below(self._parent_name)
             child = self._make(config, lambda reason: self._failed(pkey, reason), _refusals(config))
             try:
                 await child.start()
@@ -171,9 +180,9 @@ class Children:
         if self._closed:
             raise IpoibuError("the interface is ending and takes no further child")
         if pkey == self._parent.endpoint.pkey.full:
-            raise UsageError(f"{pkey} is the partition of {self._parent.name} itself")
+            raise UsageError(f"{pkey} is the partition of {self._parent_name} itself")
         if pkey in self._running:
-            name = self._running[pkey].config.name
+            name = self._running[pkey].current_name
             raise UsageError(f"{name} has the partition {pkey} already")
         if len(self._running) >= CHILDREN_MAX:
             raise UsageError(f"an interface has at most {CHILDREN_MAX} children")

@@ -246,7 +246,15 @@ class InterfaceConfig:
         """Return this configuration with one more child, whose own values are `own`."""
         if pkey == self.endpoint.pkey.full:
             raise UsageError(f"{pkey} is the partition of {self.name} itself")
-        return replace(self, children=(*self.children, self._child(pkey, own)))
+        child = self._child(pkey, own)
+        if child.name in (self.name, *(each.name for each in self.children)):
+            raise UsageError(f"--name {child.name} is another interface of this file")
+        return replace(self, children=(*self.children, child))
+
+    def below(self, parent: str) -> Self:
+        """Return this child's configuration under a parent that has another name now."""
+        name = self.name if "name" in self.values else self.endpoint.pkey.child_of(parent)
+        return replace(self, endpoint=replace(self.endpoint, name=check_name(name), parent=parent))
 
     def with_vlans(self) -> Self:
         """Return this configuration with a child for each VLAN whose partition has none yet."""
@@ -269,7 +277,7 @@ class InterfaceConfig:
 
     def _child(self, pkey: PKey, own: Mapping[str, object]) -> Self:
         values = {key: value for key, value in self.values.items() if BY_NAME[key].is_inherited}
-        name = pkey.child_of(self.name)
+        name = str(own.get("name", pkey.child_of(self.name)))
         child = self._assemble(name, {**values, **own, "pkey": pkey.full}, parent=self.name)
         return child._in_vlan(next((it for it, of in self.vlan if of == pkey.full), None))
 
@@ -284,6 +292,7 @@ class InterfaceConfig:
             parts[part][place] = value
         if "pkey" not in parts["endpoint"] and (pkey := _pkey_of(name)) is not None:
             parts["endpoint"]["pkey"] = pkey
+        parts["endpoint"]["name"] = check_name(name)
         (device, port), *backups = parts["endpoint"].pop("device")
         is_ethernet = parts["endpoint"].pop("ethernet", False)
         given = parts[""].get("address", ())
@@ -292,7 +301,6 @@ class InterfaceConfig:
         has_mesh = any(parts["mesh"].values())
         try:
             endpoint = EndpointConfig(
-                name=check_name(name),
                 device=device,
                 port=port,
                 backups=tuple(backups),

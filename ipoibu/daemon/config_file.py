@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipoibu.addr import PKey
-from ipoibu.daemon.options import BY_NAME, Option, options_of
+from ipoibu.daemon.options import Option, options_of
 from ipoibu.errors import IpoibuError, NotPermitted, UsageError
 from ipoibu.limits import CHILDREN_MAX
 
@@ -58,7 +58,7 @@ class ConfigFile:
         self._content = read_text(path)
         table = self._parse()
         children = table.pop(CHILD, {})
-        self.values = self._values(table, (), BY_NAME.values())
+        self.values = self._values(table, (), options_of("up"))
         if isinstance(children, dict):
             self._read_children(children)
         else:

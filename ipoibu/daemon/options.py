@@ -53,6 +53,7 @@ from ipoibu.endpoint.config import (
 )
 from ipoibu.endpoint.dhcp_config import read_client_id, read_host_name
 from ipoibu.fabric.device_name import parse_device
+from ipoibu.host.tun import check_name
 from ipoibu.limits import CPU_LATENCY_MAX_US, GUEST_QUEUE_PAIRS_MAX, OPEN_WAIT_MAX_S
 
 LOG_LEVELS: Final = Choice("log level", ("debug", "info", "warning", "error"))
@@ -497,9 +498,20 @@ OPTIONS: Final = (
     ),
 )
 
-BY_NAME: Final = {option.name: option for option in OPTIONS}
+CHILD_NAME: Final = Option(
+    "name",
+    "NAME",
+    check_name,
+    "the child's name; by default the parent's with the P_Key, such as ib0.8001",
+    field="endpoint.name",
+    example="storage",
+    commands=("child",),
+    is_inherited=False,
+)
+
+BY_NAME: Final = {option.name: option for option in (*OPTIONS, CHILD_NAME)}
 
 
 def options_of(command: str) -> tuple[Option, ...]:
     """Return the options of the command `up`, `lab` or `child`."""
-    return tuple(option for option in OPTIONS if command in option.commands)
+    return tuple(option for option in BY_NAME.values() if command in option.commands)

@@ -127,7 +127,7 @@ class Reloader:
         for pkey, child in wanted.items():
             key = f"{CHILD}.{pkey}"
             running = self._children.find(pkey)
-            if running is not None and running.config.tap_vlan != child.tap_vlan:
+            if running is not None and _is_another(running.config, child):
                 await self._children.remove(pkey)
                 running = None
             if running is None:
@@ -150,6 +150,12 @@ class Reloader:
             outcome.failed[key] = str(error)
         else:
             outcome.changed[key] = text
+
+
+def _is_another(running: InterfaceConfig, child: InterfaceConfig) -> bool:
+    """Return whether the child needs another device of the kernel."""
+    names = [config.values.get("name") for config in (running, child)]
+    return running.tap_vlan != child.tap_vlan or names[0] != names[1]
 
 
 async def _address(interface: Reloadable, executor: Executor, value: Any) -> str:

@@ -147,6 +147,7 @@ class Daemon:
             children = Children(self._config, self._child)
             actions = dict(children.actions)
             interface = self._interface(self._config, self._parent_endpoint, self._fail, actions)
+            interface.on_renamed = children.rename
             interface.on_rewired = lambda: _rewire(children.running)
             reloader = Reloader(interface, children, self._executor)
             actions |= reloader.actions

@@ -102,6 +102,8 @@ class RunningInterface:
         """Called when other guests may be behind the TAP."""
         self.on_closed: Callable[[], None] = lambda: None
         """Called after the end of the data path."""
+        self.on_renamed: Callable[[str], None] = lambda name: None
+        """Called with the new name that the interface has in the same namespace."""
         self._name = config.name  # as the kernel has it now
         self._make_endpoint = make_endpoint
         self._executor = executor
@@ -300,6 +302,11 @@ class RunningInterface:
     @property
     def name(self) -> str:
         return self.config.name
+
+    @property
+    def current_name(self) -> str:
+        """The name that the kernel has for it now."""
+        return self._name
 
     def busy_poll_us(self) -> int | None:
         return self.endpoint.busy_poll_us
@@ -534,6 +541,7 @@ class RunningInterface:
         self._name = name
         self._interface.spec = replace(self._interface.spec, name=name)
         self._control.move(name, self._namespace)
+        self.on_renamed(name)
 
 
 def _difference(before: Sequence[object], after: Sequence[object]) -> str:

@@ -185,6 +185,12 @@ def test_a_new_name_is_followed(up: Lab, until: Until) -> None:
     until(lambda: _ipoibu(home, "show", "storage0").returncode == 0)
     assert json.loads(_ipoibu(home, "show", "-j").stdout)[0]["name"] == "storage0"
     assert _ipoibu(home, "show", "ib0").returncode == 3
+    assert _ipoibu(home, "child", "add", "storage0", "0x8001").stdout.startswith(
+        "storage0.8001: up"
+    )
+    assert _ipoibu(home, "child", "list").stdout == "storage0.8001  storage0  0x8001\n"
+    assert _ipoibu(home, "child", "del", "storage0.8001").returncode == 0
+    assert _ipoibu(home, "child", "list").stdout == ""
     _ip(home, "address add 10.77.0.9/24 dev storage0")
     until(lambda: _reaches(second.namespace, "10.77.0.9"))
     _ip(home, "link set eth0 down")

@@ -44,6 +44,21 @@ def test_a_child_is_asked_for_with_its_full_key_and_options(
     ]
 
 
+def test_a_child_is_added_with_a_name_and_removed_by_its_name(
+    asked: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["child", "add", "ib0", "1", "--name", "storage"]) == 0
+    assert asked == [("ib0", "child-add", {"pkey": "0x8001", "name": "storage"})]
+    asked.clear()
+    assert main(["child", "del", "ib1.8002"]) == 0
+    assert asked[-1] == ("ib1", "child-del", {"pkey": "0x8002"})
+    asked.clear()
+    capsys.readouterr()
+    assert main(["child", "del", "ib0"]) == 3
+    assert {command for _, command, _ in asked} == {"child-list"}
+    assert "ib0 is no child interface (there are: ib0.8001, ib1.8002)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -90,6 +90,10 @@ class FakeChild:
     def bind_guests(self, config: EthernetConfig) -> None:
         raise AssertionError("no test binds guests")
 
+    @property
+    def current_name(self) -> str:
+        return self.config.name
+
     def rewired(self) -> None:
         raise AssertionError("no test has guests")
 
@@ -210,6 +214,49 @@ def test_a_child_has_the_kernels_name_and_what_was_asked_for() -> None:
     assert (endpoint.device, endpoint.port) == ("soft:eth0", 1)
     assert [str(a) for a in config.address] == ["10.9.0.1/24"]
     assert child.state == "closed"  # with its parent
+
+
+def test_a_child_may_have_another_name() -> None:
+    async def talk(children: Children) -> None:
+        assert await add(children, "0x8001", name="storage") == "storage: up"
+        assert names(await children.actions["child-list"]({})) == ["storage"]
+        for name, why in [
+            ("ib0.8003", "says partition 0x8003, but --pkey is 0x8002"),
+            ("a/b", "forbidden character"),
+            (7, '"name" is a text'),
+        ]:
+            with pytest.raises(UsageError, match=why):
+                await add(children, "0x8002", name=name)
+
+    (child,) = run(talk)
+    assert (child.config.name, child.config.endpoint.pkey) == ("storage", PKey(0x8001))
+
+
+def test_a_child_of_a_renamed_parent_has_its_new_name() -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8001")
+        children.rename("ibp1s0")
+        assert await add(children, "0x8002") == "ibp1s0.8002: up"
+        assert await add(children, "0x8003", name="storage") == "storage: up"
+        listed: Any = await children.actions["child-list"]({})
+        assert names(listed) == ["ib0.8001", "ibp1s0.8002", "storage"]
+        assert {each["parent"] for each in listed} == {"ibp1s0"}
+        with pytest.raises(UsageError, match="0xffff is the partition of ibp1s0 itself"):
+            await add(children, "0xffff")
+        children.rename("a-name-of-11by")
+        with pytest.raises(UsageError, match="is too long"):
+            await add(children, "0x8004")
+        await children.add(
+            InterfaceConfig.build("ib0", {"device": "soft:eth0"}).child(PKey(5), {"name": "five"})
+        )
+
+    made = run(talk)
+    assert [child.config.endpoint.parent for child in made] == [
+        "ib0",
+        "ibp1s0",
+        "ibp1s0",
+        "a-name-of-11by",
+    ]
 
 
 def test_a_child_does_not_inherit_addresses_routes_or_mtu() -> None:

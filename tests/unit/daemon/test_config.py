@@ -322,7 +322,7 @@ def test_a_file_names_the_children_with_their_own_options(tmp_path: Path) -> Non
             "[child.0x8001]\nqueues = 2",
             [
                 "3: child.0x8001.queues: unknown key"
-                " (known: address, dhcp-client-id, guest, guest-queue-pairs, mode, mtu, proxy, route)"
+                " (known: address, dhcp-client-id, guest, guest-queue-pairs, mode, mtu, name, proxy, route)"
             ],
         ),
         ("[child.8001]", ["2: child.8001: P_Key '8001' may be decimal or not"]),
@@ -401,6 +401,18 @@ def test_a_name_that_may_say_a_partition_needs_a_p_key(tmp_path: Path, name: str
     for pkey in (0x8001, 0xFFFF):
         config = InterfaceConfig.build(name, {"device": "soft:eth0", "pkey": hex(pkey)})
         assert config.endpoint.pkey == pkey
+
+
+def test_children_of_a_file_have_different_names(tmp_path: Path) -> None:
+    path = tmp_path / "ib0.toml"
+    text = "device = 'soft:eth0'\n[child.0x8001]\nname = 'a'\n[child.0x8002]\nname = '{}'\n"
+    path.write_text(text.format("b"))
+    config = InterfaceConfig.build("ib0", {}, path)
+    assert [child.name for child in config.children] == ["a", "b"]
+    for name in ("a", "ib0"):
+        path.write_text(text.format(name))
+        (fault,) = faults(path)
+        assert (fault.line, fault.key) == (5, "child.0x8002.name")
 
 
 def test_a_p_key_that_contradicts_the_name_is_refused(tmp_path: Path) -> None:

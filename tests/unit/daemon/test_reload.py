@@ -53,6 +53,10 @@ class FakeInterface:
         return self.config.name
 
     @property
+    def current_name(self) -> str:
+        return self.config.name
+
+    @property
     def endpoint(self) -> Observed:
         raise NotImplementedError("nobody observes it here")
 
@@ -244,6 +248,16 @@ def test_vlans_come_move_and_go(file: Path) -> None:
         (10, "closed"),
         (20, "closed"),
     ]
+
+
+def test_a_child_with_another_name_is_another_interface(file: Path) -> None:
+    child = f"{BEFORE}[child.0x8001]\n"
+    running = Running(file, child)
+    named, same = running.reload(f"{child}name = 'storage'\n", f"{child}name = 'storage'\n")
+    assert named.changed == {"child.0x8001": "added"}
+    assert same == Outcome()
+    assert [it.config.name for it in running.made] == ["ib0.8001", "storage"]
+    assert [it.state for it in running.made] == ["closed", "up"]
 
 
 def test_a_client_of_dhcp_begins_and_ends_with_the_interface_and_other_addresses_change(
