@@ -50,10 +50,15 @@ MAX_MULTICAST_SOLICIT: Final = 3  # RFC 4861 §10
 MAX_UNICAST_SOLICIT: Final = 3  # RFC 4861 §10
 DHCP_REQUESTS_MAX: Final = 64  # of local clients, whose replies we know; a client has one or two
 PINGS_MAX: Final = 64  # requests of `ipoibu ping` that wait for an answer
+CONTROL_CLIENTS_MAX: Final = 32  # the one that keeps us waiting the longest makes room
+CAPTURES_MAX: Final = 8  # clients of one interface; with the monitors, half of all clients
 MONITORS_MAX: Final = 8  # clients of one interface: each costs the engine some us a transition
 EVENTS_PENDING_MAX: Final = 16_384  # unread, of a monitor: the flush of as many neighbours fits
 METRICS_REQUESTS_MAX: Final = 4  # scrapes at a time: each server of Prometheus makes one
+METRICS_CLIENTS_MAX: Final = 16  # with those that have not sent their request; the oldest goes
 METRICS_REQUEST_S: Final = 10.0  # Prometheus' own default of scrape_timeout
+DEAF_S: Final = 1.0  # without a free descriptor we accept no connection for this time
+DESCRIPTORS_LOG_S: Final = 60.0  # between two log lines about that
 STATUS_PAGE: Final = 256  # neighbours in one step of a query, which takes the engine about 1 ms
 REACHABLE_TIME_S: Final = 30.0  # RFC 4861 §10 REACHABLE_TIME
 MIN_RANDOM_FACTOR: Final = 0.5  # RFC 4861 §10
@@ -226,7 +231,6 @@ UNICAST_GREETING_MAX: Final = (
 )
 UNICAST_SILENCE_S: Final = 20  # the time after which TCP gives up a silent host
 UNICAST_UNSENT_MAX: Final = 1 << 20  # bytes that wait for one peer; with more we end its connection
-UNICAST_DEAF_S: Final = 1.0  # without a free descriptor we accept no connection for this time
 
 # Multicast groups
 GROUPS_MAX: Final = 4096  # the engine refuses, counts and logs more; Linux has no cap, rxe 8192

@@ -11,7 +11,8 @@ After its answer, `monitor` streams a JSON line for each event (`daemon/event_st
 client shuts its side down.
 
 Only the daemon's user and root may connect. Every request, answer and wait is bounded, so that no
-client can delay the daemon or another client. The data path does not depend on the control socket.
+client can delay the daemon or another client; the client that keeps the server waiting the longest makes
+room for a new one. The data path does not depend on the control socket.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.daemon.event_stream import EventStreams
+from ipoibu.daemon.client_places import ClientPlaces
+from ipoibu.daemon.event_stream import Drain, EventStreams
 from ipoibu.daemon.metrics import observe
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES, Frame, record
@@ -45,10 +47,9 @@ from ipoibu.daemon.runtime import (
 from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.host.namespace import Namespace
 from ipoibu.host.tun import NameTaken
-from ipoibu.limits import STATUS_PAGE
+from ipoibu.limits import CAPTURES_MAX, CONTROL_CLIENTS_MAX, STATUS_PAGE
 
 REQUEST_MAX_BYTES: Final = 64 * 1024
-CLIENTS_MAX: Final = 32
 IDLE_S: Final = 60.0  # the server drops a client that sends no request for so long
 WRITE_S: Final = 30.0  # the server drops a client that does not read its answer for so long
 HEARTBEAT_S: Final = 0.25
@@ -84,6 +85,8 @@ class ControlServer:
         self._executor = executor
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
+        self._places = ClientPlaces(CONTROL_CLIENTS_MAX, asyncio.Task[None].cancel)
+        self._captures = 0
         self._queries: dict[str, Callable[[], object]] = {
             "show": self._show,
             "neigh": endpoint.neighbours,
@@ -97,7 +100,7 @@ class ControlServer:
         }
         self._mtu = mtu
         self._actions = dict(actions or {})
-        self._streams = EventStreams(name, endpoint, executor)
+        self._streams = EventStreams(name, endpoint, executor, self._drain)
 
     def _show(self) -> dict[str, Any]:
         return {**self._with_mtu(self._endpoint.show()), "name": self._name}
@@ -188,36 +191,44 @@ class ControlServer:
         assert task is not None
         self._clients.add(task)
         try:
-            refusal = self._refusal(writer.get_extra_info("socket"))
+            refusal = self._refusal(task, writer.get_extra_info("socket"))
             if refusal is None:
                 await self._serve(reader, writer)
             else:
-                await _answer(writer, {"ok": False, "error": refusal})
-        except (OSError, TimeoutError, asyncio.CancelledError):
-            # The client went away or does not read, or the daemon ends: send nothing more.
+                await self._answer(writer, {"ok": False, "error": refusal})
+        except asyncio.CancelledError:
+            if self._server is not None and writer.transport.get_write_buffer_size() == 0:
+                text = f"more than {CONTROL_CLIENTS_MAX} clients at a time, and this one was idle"
+                writer.write(_encode({"ok": False, "error": text}))
+            else:  # the daemon ends, or the client does not read
+                writer.transport.abort()
+        except (OSError, TimeoutError):
+            # The client went away or keeps us waiting: send nothing more.
             writer.transport.abort()
         finally:
             self._clients.discard(task)
+            self._places.leave(task)
             writer.close()
 
-    def _refusal(self, client: socket.socket) -> str | None:
+    def _refusal(self, task: asyncio.Task[None], client: socket.socket) -> str | None:
         raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         _, uid, _ = struct.unpack("=iII", raw)
         if uid not in (0, os.geteuid()):
             _log.warning("the control socket refused user %d", uid)
             return "only the owner of this interface and root may connect"
-        if len(self._clients) > CLIENTS_MAX:
-            return f"more than {CLIENTS_MAX} clients at a time; try again later"
+        if not self._places.enter(task):
+            return f"more than {CONTROL_CLIENTS_MAX} clients at a time; try again later"
         return None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             try:
-                async with asyncio.timeout(IDLE_S):
-                    line = await reader.readuntil(b"\n")
+                with self._waiting():
+                    async with asyncio.timeout(IDLE_S):
+                        line = await reader.readuntil(b"\n")
             except asyncio.LimitOverrunError:
                 text = f"a request has at most {REQUEST_MAX_BYTES} bytes"
-                await _answer(writer, {"ok": False, "error": text})
+                await self._answer(writer, {"ok": False, "error": text})
                 return
             except asyncio.IncompleteReadError:
                 return
@@ -240,7 +251,7 @@ class ControlServer:
                 text = f"internal error: {type(error).__name__}: {error}"
                 _log.error("%s: %s", self._name, text)
                 answer = _encode({"ok": False, "error": text})
-            await _send(writer, answer)
+            await self._send(writer, answer)
 
     async def _query(self, command: str, request: dict[str, Any]) -> bytes:
         action = self._actions.get(command)
@@ -250,9 +261,29 @@ class ControlServer:
         if query is None:
             known = ", ".join([*self._queries, *self._actions])
             raise UsageError(f"unknown command {command!r} (known: {known})")
-        return await asyncio.get_running_loop().run_in_executor(
-            self._executor, lambda: _encode_result(query())
-        )
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._executor, lambda: _encode_result(query())
+            )
+        except OSError as error:  # of the query, as without a free descriptor; not of the client
+            raise IpoibuError(error.strerror or str(error)) from error
+
+    async def _answer(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
+        await self._send(writer, _encode(answer))
+
+    async def _send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        writer.write(data)
+        async with asyncio.timeout(WRITE_S):
+            await self._drain(writer)
+
+    def _waiting(self) -> contextlib.AbstractContextManager[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        return self._places.waiting(task)
+
+    async def _drain(self, writer: asyncio.StreamWriter) -> None:
+        with self._waiting():
+            await writer.drain()
 
     async def _capture(
         self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -262,14 +293,25 @@ class ControlServer:
             raise UsageError(
                 f"snaplen must be a number from {SNAPLEN_MIN_BYTES} to {SNAPLEN_BYTES}"
             )
+        if self._captures >= CAPTURES_MAX:
+            raise IpoibuError(f"{CAPTURES_MAX} clients capture {self._name}; end one of them")
+        self._captures += 1
+        try:
+            await self._stream_capture(snaplen, reader, writer)
+        finally:
+            self._captures -= 1
+
+    async def _stream_capture(
+        self, snaplen: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         loop = asyncio.get_running_loop()
-        pending = _Pending(loop, snaplen)
+        pending = _Pending(loop, snaplen, self._drain)
         before = await loop.run_in_executor(self._executor, self._ring_drops)
         end_capture = await loop.run_in_executor(
             self._executor, self._endpoint.capture, pending.take, snaplen
         )
         try:
-            await _answer(writer, {"ok": True, "result": {"snaplen": snaplen}})
+            await self._answer(writer, {"ok": True, "result": {"snaplen": snaplen}})
             end = asyncio.ensure_future(reader.read())  # EOF from the client ends the capture
             try:
                 while not end.done():
@@ -290,8 +332,9 @@ class ControlServer:
 class _Pending:
     """A buffer between the endpoint's thread, which never waits, and a client that may be slow."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, snaplen_bytes: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, snaplen_bytes: int, drain: Drain) -> None:
         self._loop = loop
+        self._drain = drain
         self._snaplen_bytes = snaplen_bytes
         self._lock = threading.Lock()
         self._records: list[bytes] = []
@@ -334,7 +377,7 @@ class _Pending:
         if end:
             head["end"] = True
         writer.write(_encode(head) + payload)
-        await writer.drain()
+        await self._drain(writer)
 
 
 def _parse_untrusted(line: bytes) -> tuple[str, dict[str, Any]]:
@@ -361,16 +404,6 @@ def _encode_result(result: object) -> bytes:
         for first in range(0, len(result), STATUS_PAGE)
     )
     return f'{{"ok": true, "result": [{", ".join(parts)}]}}\n'.encode()
-
-
-async def _answer(writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
-    await _send(writer, _encode(answer))
-
-
-async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
-    writer.write(data)
-    async with asyncio.timeout(WRITE_S):
-        await writer.drain()
 
 
 def _answers(path: Path) -> bool:

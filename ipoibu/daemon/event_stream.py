@@ -13,7 +13,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ from ipoibu.daemon.observed import Observed
 from ipoibu.errors import IpoibuError
 from ipoibu.limits import EVENTS_PENDING_MAX, MONITORS_MAX
 from ipoibu.proto.transition import Transition
+
+Drain = Callable[[asyncio.StreamWriter], Awaitable[None]]  # waits until the client has read
 
 KEYS: Final = (
     "time",
@@ -58,10 +60,17 @@ def event(name: str, time_s: float, transition: Transition) -> dict[str, Any]:
 class EventStreams:
     """The streams of one interface, at most MONITORS_MAX; every method runs on the event loop's thread."""
 
-    def __init__(self, name: str, endpoint: Observed, executor: Executor) -> None:
+    def __init__(
+        self,
+        name: str,
+        endpoint: Observed,
+        executor: Executor,
+        drain: Drain = asyncio.StreamWriter.drain,
+    ) -> None:
         self._name = name
         self._endpoint = endpoint
         self._executor = executor
+        self._drain = drain
         self._running = 0
 
     async def serve(
@@ -92,7 +101,7 @@ class EventStreams:
             while not ending.done():
                 await queue.ready.wait()
                 self._write(writer, *queue.drain())
-                await writer.drain()
+                await self._drain(writer)
         finally:
             ending.cancel()
             await loop.run_in_executor(self._executor, end_watch)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The HTTP server of `ipoibu up --metrics`, for Prometheus' scrapes.
 
-The application is prometheus_client's; requests and threads are bounded here. The daemon opens the
-listening socket before its sandbox, which permits no further one.
+The application is prometheus_client's; clients, requests and threads are bounded here, and the client that
+keeps us waiting the longest makes room for a new one. The daemon opens the listening socket before its
+sandbox, which permits no further one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import ipaddress
 import os
 import socket
@@ -18,11 +20,13 @@ from typing import Any, Final, NamedTuple, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from ipoibu.addr import IpAddress
+from ipoibu.daemon.client_places import ClientPlaces
+from ipoibu.daemon.descriptors import SHORTAGE
 from ipoibu.daemon.metrics import Observation, registry
 from ipoibu.errors import IpoibuError, UsageError
-from ipoibu.limits import METRICS_REQUEST_S, METRICS_REQUESTS_MAX
+from ipoibu.limits import DEAF_S, METRICS_CLIENTS_MAX, METRICS_REQUEST_S, METRICS_REQUESTS_MAX
 
-_BACKLOG: Final = 16
+_BACKLOG: Final = 128
 _FOREVER_S: Final = 86_400.0  # the server's thread need not wake up by itself
 
 
@@ -78,7 +82,7 @@ class MetricsServer:
         """Answer requests by what `observations`, which any thread may call, returns."""
         from prometheus_client import make_wsgi_app
 
-        self._server.set_app(make_wsgi_app(registry(observations)))
+        self._server.set_app(_few_at_a_time(make_wsgi_app(registry(observations))))
         self._thread.start()
 
     def close(self) -> None:
@@ -105,8 +109,29 @@ def _listen(address: ListenAddress) -> socket.socket:
     return listener
 
 
+def _few_at_a_time(app: Callable[..., Any]) -> Callable[..., Any]:
+    free = threading.BoundedSemaphore(METRICS_REQUESTS_MAX)
+
+    def limited(*request: Any) -> Any:
+        with free:
+            return app(*request)
+
+    return limited
+
+
 class _Handler(WSGIRequestHandler):
     timeout = METRICS_REQUEST_S
+    server: _Server
+
+    def parse_request(self) -> bool:
+        """The client has sent its request."""
+        is_one = super().parse_request()
+        self.server.clients.end_of_wait(self.request)
+        return is_one
+
+    def setup(self) -> None:
+        super().setup()
+        self.wfile = _Answer(self.wfile, self.request, self.server.clients)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: scrapes are regular."""
@@ -116,8 +141,26 @@ class _Handler(WSGIRequestHandler):
         return str(self.client_address[0])
 
 
+class _Answer(io.BufferedIOBase):
+    """Writes an answer, for which the client may keep us waiting."""
+
+    def __init__(
+        self, inner: io.BufferedIOBase, client: socket.socket, clients: ClientPlaces[socket.socket]
+    ) -> None:
+        self._inner = inner
+        self._client = client
+        self._clients = clients
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with self._clients.waiting(self._client):
+            return self._inner.write(data)
+
+
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each request on a thread of its own; it refuses a request while too many are under way."""
+    """Serves each client on a thread of its own. A client that had to make room leaves its thread at once."""
 
     daemon_threads = True
     block_on_close = False
@@ -131,13 +174,33 @@ class _Server(ThreadingMixIn, WSGIServer):
             self.server_address[1],
         )
         self.setup_environ()
-        self._free = threading.BoundedSemaphore(METRICS_REQUESTS_MAX)
+        self.clients = ClientPlaces(METRICS_CLIENTS_MAX, _end)
+        self._room = threading.BoundedSemaphore(2 * METRICS_CLIENTS_MAX)
+        self._closing = threading.Event()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError as error:
+            if SHORTAGE.is_one(error):  # the listener stays readable
+                self._closing.wait(DEAF_S)
+            raise
+
+    def shutdown(self) -> None:
+        self._closing.set()
+        super().shutdown()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
+        if self.clients.enter(request):
+            self.clients.begin_to_wait(request)
+            if self._room.acquire(timeout=METRICS_REQUEST_S):
+                try:
+                    super().process_request(request, client_address)
+                except RuntimeError:  # the thread could not start
+                    self._room.release()
+                    raise
+                return
+        self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         deadline = threading.Timer(METRICS_REQUEST_S, _end, (request,))
@@ -146,7 +209,11 @@ class _Server(ThreadingMixIn, WSGIServer):
             super().process_request_thread(request, client_address)
         finally:
             deadline.cancel()
-            self._free.release()
+            self._room.release()
+
+    def shutdown_request(self, request: Any) -> None:
+        self.clients.leave(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that went away."""

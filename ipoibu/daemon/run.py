@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ipoibu.daemon.children import Child, Children
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.control import Action
-from ipoibu.daemon.descriptors import raise_limit
+from ipoibu.daemon.descriptors import SHORTAGE, raise_limit
 from ipoibu.daemon.keeper import Keeper
 from ipoibu.daemon.metrics import Observation, observe
 from ipoibu.daemon.notify import is_service, notify
@@ -262,6 +262,8 @@ class Daemon:
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an uncaught exception in one line; asyncio would print a traceback."""
         error = context.get("exception")
+        if SHORTAGE.is_one(error):  # of `accept`, which asyncio tries again a second later
+            return
         text = f"{type(error).__name__}: {error}" if error else context["message"]
         _log.error("%s: internal error: %s", self._config.name, text, exc_info=_traceback(error))
 

@@ -24,7 +24,7 @@ from ipoibu.fabric.effect_loop import wait_ms
 from ipoibu.fabric.mesh.peer_key import PeerKey
 from ipoibu.fabric.unicast.stream import ROOM, Stream, listener
 from ipoibu.fabric.worker import Worker
-from ipoibu.limits import CM_ROUND, MESH_ANSWER_S, UNICAST_DEAF_S, UNICAST_GREETING_MAX
+from ipoibu.limits import CM_ROUND, DEAF_S, MESH_ANSWER_S, UNICAST_GREETING_MAX
 from ipoibu.proto.ratelimit import should_log
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh_key import Denial
@@ -151,7 +151,7 @@ class Reception(Worker):
             if error.errno in (errno.EMFILE, errno.ENFILE):  # the listener would stay readable
                 self._count("mesh_full")
                 self._epoll.modify(self._listener, 0)
-                self._deaf_until = time.monotonic() + UNICAST_DEAF_S
+                self._deaf_until = time.monotonic() + DEAF_S
             return
         sock.setblocking(False)
         if len(self._guests) >= UNICAST_GREETING_MAX:

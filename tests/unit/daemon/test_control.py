@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import json
 import os
@@ -28,7 +29,7 @@ from ipoibu.daemon.runtime import make_namespace_dir, socket_path
 from ipoibu.errors import IpoibuError, NoSuchDevice
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.tun import NameTaken
-from ipoibu.limits import STATUS_PAGE
+from ipoibu.limits import CAPTURES_MAX, CONTROL_CLIENTS_MAX, MONITORS_MAX, STATUS_PAGE
 
 _Result = TypeVar("_Result")
 
@@ -223,38 +224,122 @@ def test_another_user_is_refused(
             return credentials
 
     async def talk(server: ControlServer) -> str | None:
-        return server._refusal(Stranger())  # type: ignore[arg-type]
+        return server._refusal(asyncio.current_task(), Stranger())  # type: ignore[arg-type]
 
     assert "only the owner" in str(_with_server(endpoint, talk))
 
 
-def test_more_clients_than_allowed_are_notified_and_the_others_served(
-    endpoint: Any, runtime: Path
-) -> None:
-    async def talk(server: ControlServer) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        idle = [
-            await asyncio.open_unix_connection(str(server.path)) for _ in range(control.CLIENTS_MAX)
-        ]
-        # Each is accepted once it has been answered.
-        for reader, writer in idle:
-            writer.write(b'{"command": "stats"}\n')
-            assert json.loads(await reader.readline())["ok"]
-        reader, writer = await asyncio.open_unix_connection(str(server.path))
-        refusal = json.loads(await reader.readline())
-        assert await reader.read() == b""
-        writer.close()
-        idle.pop()[1].close()
-        while len(server._clients) >= control.CLIENTS_MAX:
+async def _fill(server: ControlServer, request: bytes = b"") -> list[Any]:
+    """Take all places; return the streams, the longest idle one first."""
+    streams = []
+    for _ in range(CONTROL_CLIENTS_MAX):
+        streams.append(await asyncio.open_unix_connection(str(server.path)))
+        streams[-1][1].write(request)
+        while len(server._places) < len(streams):
             await asyncio.sleep(0)
+    return streams
+
+
+@pytest.mark.parametrize("request_", [b"", b'{"command":', b'{"command": "stats"}\n'])
+def test_the_client_that_asks_nothing_for_the_longest_makes_room(
+    endpoint: Any, runtime: Path, request_: bytes
+) -> None:
+    async def talk(server: ControlServer) -> tuple[list[Any], list[Any]]:
+        idle = await _fill(server, request_)
+        if request_.endswith(b"\n"):
+            for reader, _ in idle:
+                assert json.loads(await reader.readline())["ok"]
         served = await _exchange(server, b'{"command": "stats"}\n')
+        farewell = [json.loads(line) for line in (await idle[0][0].read()).splitlines()]
+        idle[-1][1].write(b"\n")  # the newest one is still served
+        assert await idle[-1][0].readline()
         for _, writer in idle:
             writer.close()
-        return refusal, served
+        return served, farewell
 
-    refusal, served = _with_server(endpoint, talk)
-    assert not refusal["ok"]
-    assert "32 clients" in refusal["error"]
+    served, farewell = _with_server(endpoint, talk)
     assert served[0]["ok"]
+    assert "more than 32 clients" in farewell[0]["error"]
+
+
+def test_who_waits_for_us_does_not_make_room(endpoint: Any, runtime: Path) -> None:
+    """Subscribers of a quiet interface, and clients whose query runs."""
+    endpoint.gate.clear()
+
+    async def talk(server: ControlServer) -> list[dict[str, Any]]:
+        monitors = [
+            await asyncio.open_unix_connection(str(server.path)) for _ in range(MONITORS_MAX)
+        ]
+        for reader, writer in monitors:
+            writer.write(b'{"command": "monitor"}\n')
+            assert json.loads(await reader.readline())["ok"]
+        for _ in range(CONTROL_CLIENTS_MAX - MONITORS_MAX):
+            asking = await asyncio.open_unix_connection(str(server.path))
+            asking[1].write(b'{"command": "show"}\n')
+            monitors.append(asking)
+        while len(server._places) < CONTROL_CLIENTS_MAX or server._places._waited_for:
+            await asyncio.sleep(0)
+        refused = await _exchange(server)
+        endpoint.gate.set()
+        for reader, _ in monitors[MONITORS_MAX:]:
+            assert json.loads(await reader.readline())["ok"]
+        served = await _exchange(server, b'{"command": "stats"}\n')
+        for _, writer in monitors:
+            writer.close()
+        return refused + served
+
+    refused, served = _with_server(endpoint, talk)
+    assert "32 clients" in refused["error"]
+    assert served["ok"]
+
+
+def test_clients_that_read_no_answer_make_room(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "show", lambda: {"blob": "x" * 4_000_000})
+
+    async def talk(server: ControlServer) -> list[dict[str, Any]]:
+        server._queries["show"] = endpoint.show
+        greedy = await _fill(server, b'{"command": "show"}\n')
+        for _, writer in greedy:
+            writer.transport.pause_reading()
+        while len(server._places._waited_for) < CONTROL_CLIENTS_MAX:
+            await asyncio.sleep(0.001)
+        served = await _exchange(server, b'{"command": "stats"}\n')
+        for _, writer in greedy:
+            writer.transport.abort()
+        return served
+
+    assert _with_server(endpoint, talk)[0]["ok"]
+
+
+def test_the_captures_of_one_interface_have_a_cap(endpoint: Any, runtime: Path) -> None:
+    async def talk(server: ControlServer) -> dict[str, Any]:
+        streams = []
+        for _ in range(CAPTURES_MAX):
+            reader, writer = await asyncio.open_unix_connection(str(server.path))
+            writer.write(b'{"command": "capture"}\n')
+            assert json.loads(await reader.readline())["ok"]
+            streams.append(writer)
+        (refused,) = await _exchange(server, b'{"command": "capture"}\n')
+        for writer in streams:
+            writer.close()
+        return refused
+
+    assert "8 clients capture ib0" in _with_server(endpoint, talk)["error"]
+
+
+def test_a_query_without_a_free_descriptor_is_an_error_of_its_own(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def show() -> dict[str, Any]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(endpoint, "show", show)
+    lines = (b'{"command": "show"}\n', b'{"command": "stats"}\n')
+    bad, good = _with_server(endpoint, lambda server: _exchange(server, *lines))
+    assert bad == {"ok": False, "error": "Too many open files"}
+    assert good["ok"]
 
 
 def test_a_client_that_asks_nothing_is_dropped(

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-2-Clause
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ipoibu.daemon.descriptors import check_room
+from ipoibu.daemon import run
+from ipoibu.daemon.descriptors import Shortage, check_room
 from ipoibu.errors import LinkError
 from ipoibu.limits import (
+    DESCRIPTORS_LOG_S,
     INTERFACE_DESCRIPTORS,
     PROCESS_SPARE_DESCRIPTORS,
     TX_QUEUE_DESCRIPTORS,
@@ -43,3 +48,32 @@ def test_an_interface_that_does_not_fit_is_refused_in_words(
     used.append(None)
     with pytest.raises(LinkError, match=f"ib0: an interface needs {needed} file descriptors"):
         check_room("ib0", 3)
+
+
+def test_a_shortage_is_logged_once_a_minute_and_other_errors_are_none(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    shortage = Shortage()
+    for number in (errno.EMFILE, errno.ENFILE, errno.EMFILE):
+        assert shortage.is_one(OSError(number, ""))
+    assert len(caplog.messages) == 1
+    now += DESCRIPTORS_LOG_S
+    assert shortage.is_one(OSError(errno.ENFILE, ""))
+    assert len(caplog.messages) == 2
+    assert not shortage.is_one(OSError(errno.EBADF, ""))
+    assert not shortage.is_one(None)
+
+
+def test_an_accept_without_a_free_descriptor_is_no_internal_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio calls the exception handler for each connection that waits."""
+    monkeypatch.setattr(run, "SHORTAGE", Shortage())
+    daemon: Any = SimpleNamespace(_config=SimpleNamespace(name="ib0"))
+    context = {"message": "out of system resource", "exception": OSError(errno.EMFILE, "")}
+    for _ in range(100):
+        run.Daemon._defect(daemon, None, context)  # type: ignore[arg-type]
+    (line,) = caplog.messages
+    assert "new clients have to wait" in line

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import socket
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from ipoibu.daemon import metrics_server
+from ipoibu.daemon.descriptors import Shortage
 from ipoibu.daemon.metrics_server import ListenAddress, MetricsServer
 from ipoibu.errors import IpoibuError, UsageError
-from ipoibu.limits import METRICS_REQUESTS_MAX
 from tests.doubles.ports import reserved_port
 
 pytest.importorskip("prometheus_client")
@@ -60,13 +63,58 @@ def test_a_client_that_sends_nothing_is_dropped(
     assert _scrape(server)[0] == 200
 
 
-def test_more_requests_than_the_limit_are_refused(server: MetricsServer) -> None:
+@pytest.mark.parametrize("sent", [b"", b"GET /metr", b"GET /metrics HTTP/1.0\r\nX-Slow: "])
+def test_clients_that_do_not_finish_their_request_make_room(
+    server: MetricsServer, sent: bytes
+) -> None:
     server.start(tuple)
-    silent = [_connect(server) for _ in range(METRICS_REQUESTS_MAX)]
-    with _connect(server) as late:
-        assert late.recv(64) == b""
-    for each in silent:
-        each.close()
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(_connect(server)) for _ in range(40)]
+        for each in slow:
+            with contextlib.suppress(OSError):  # it has made room already
+                each.sendall(sent)
+        assert _scrape(server)[0] == 200
+        assert slow[0].recv(64) == b""  # the oldest one had to go
+
+
+def test_clients_that_do_not_read_their_answer_make_room(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "registry", lambda observations: observations)
+    monkeypatch.setattr("prometheus_client.make_wsgi_app", lambda observations: _long_answer)
+    server.start(tuple)
+    with contextlib.ExitStack() as stack:
+        for _ in range(40):
+            each = stack.enter_context(_connect(server))
+            each.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert each.recv(1) == b"H"
+        assert _scrape(server)[0] == 200
+
+
+def _long_answer(environment: Any, start_response: Any) -> list[bytes]:
+    start_response("200 OK", [("Content-Type", "text/plain; version=1")])
+    return [bytes(16 << 20)]
+
+
+def test_no_free_descriptor_is_survived_and_logged_once(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metrics_server, "DEAF_S", 0.001)
+    monkeypatch.setattr(metrics_server, "SHORTAGE", Shortage())
+    server.start(tuple)
+    failures = iter([errno.EMFILE, errno.ENFILE, errno.EMFILE])
+    accept = socket.socket.accept
+
+    def short(listener: socket.socket) -> tuple[socket.socket, Any]:
+        number = next(failures, None)
+        if number is not None:
+            raise OSError(number, "no descriptor")
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", short)
+    assert _scrape(server)[0] == 200
+    (line,) = caplog.messages
+    assert line.startswith("new clients have to wait: Too many open files")
 
 
 def test_rubbish_gets_an_answer_of_http(server: MetricsServer) -> None:
