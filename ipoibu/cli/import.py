@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.migration.sources import read_files
 
     reading = read_files(options.files)
-    made = assemble(reading.drafts, _devices(options.device))
+    made = assemble(reading, _devices(options.device))
     if options.output is None and len(made) > 1:
         names = ", ".join(each.name for each in made)
         raise UsageError(f"the files describe {names}: give --output DIR, for a file each")

@@ -9,51 +9,72 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ipoibu.addr import PKey
+from ipoibu.addr import DEFAULT_PKEY, PKey
 from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.config_file import read_value
 from ipoibu.daemon.options import BY_NAME, options_of
 from ipoibu.errors import UsageError
 from ipoibu.fabric.device_name import parse_device
-from ipoibu.host.tun import check_name
-from ipoibu.migration.draft import Draft, Note, Place, Setting
+from ipoibu.migration.bonds import join_ports
+from ipoibu.migration.draft import Draft, Note, Place, Reading, Setting
+from ipoibu.migration.naming import is_ambiguous, name_all, name_partitions
 
-# Stands for the device while we check the other options; no check needs the real one.
-_ANY_DEVICE: Final = "mlx5_0"
+# Stand for devices while we check the other options; no check needs the real ones.
+_ANY_DEVICE: Final = "mlx5_{}"
 
 
 @dataclass(slots=True)
 class Interface:
     """An interface as our configuration file has it: the texts of options by name, also of each child.
 
-    `device` is None if no option names it. `sources` are the places of its drafts.
+    `ports` are the devices by the names that the ports had in the files, several of a bond; None where no
+    option names the device. `primary` is one of these names, or empty. With `needs_pkey` nobody but the
+    administrator knows the partition. `sources` are the places of its drafts.
     """
 
     name: str
-    device: str | None
+    ports: dict[str, str | None]
+    primary: str = ""
+    needs_pkey: bool = False
     texts: dict[str, list[str]] = field(default_factory=dict)
     children: dict[PKey, dict[str, list[str]]] = field(default_factory=dict)
     sources: list[Place] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
+    @property
+    def devices(self) -> list[str]:
+        """The devices; empty if one is not known."""
+        known = [device for device in self.ports.values() if device is not None]
+        return known if len(known) == len(self.ports) else []
 
-def assemble(drafts: Sequence[Draft], devices: Mapping[str, str]) -> list[Interface]:
+    @property
+    def rail_primary(self) -> str:
+        """The device of the primary port; empty if there is none, or it is not known."""
+        device = self.ports.get(self.primary)
+        return parse_device(device)[0] if device is not None else ""
+
+
+def assemble(reading: Reading, devices: Mapping[str, str]) -> list[Interface]:
     """Return the interfaces of all drafts. `devices` names devices by interface; the key "" is for all
     others. `UsageError` if a device is none, or belongs to an interface that no file describes."""
     for text in devices.values():
         parse_device(text)
-    _name_all(drafts)
+    drafts = reading.drafts
+    name_all(drafts)
     merged = _merge(drafts)
+    name_partitions(merged)
+    join_ports(merged, reading.notes)
     _find_parents(merged)
     made: dict[str, Interface] = {}
     for draft in merged.values():
         if not draft.parent:
-            device = devices.get(draft.name, devices.get("", None))
-            made[draft.name] = _interface(draft, device)
+            _add_defaults(draft, reading.defaults)
+            made[draft.name] = _interface(draft, devices)
     for draft in merged.values():
         if draft.parent:
             _add_child(made[draft.parent], draft)
-    unknown = sorted(set(devices) - set(made) - {""})
+    known = {*made, *(port for each in made.values() for port in each.ports)}
+    unknown = sorted(set(devices) - known - {""})
     if unknown:
         raise UsageError(
             f"--device {unknown[0]}={devices[unknown[0]]}: the files describe no interface"
@@ -62,28 +83,10 @@ def assemble(drafts: Sequence[Draft], devices: Mapping[str, str]) -> list[Interf
     return list(made.values())
 
 
-def _name_all(drafts: Sequence[Draft]) -> None:
-    """Give each draft a name that the kernel accepts."""
-    for draft in drafts:
-        if not draft.name:
-            continue
-        try:
-            check_name(draft.name)
-        except UsageError as error:
-            draft.leave(draft.place, str(error))
-            draft.aliases.add(draft.name)
-            draft.name = ""
-    taken = {draft.name for draft in drafts}
-    numbers = iter(range(len(drafts) + len(taken)))
-    for draft in drafts:
-        if draft.name:
-            continue
-        parent = draft.parent if draft.parent in taken else ""
-        if parent and draft.pkey is not None:
-            draft.name = f"{parent}.{draft.pkey:04x}"
-            continue
-        draft.name = next(name for n in numbers if (name := f"ib{n}") not in taken)
-        draft.leave(draft.place, f"no usable name of an interface: it is called {draft.name} here")
+def _add_defaults(draft: Draft, defaults: Sequence[Setting]) -> None:
+    """Add the settings of all interfaces that this one does not have itself."""
+    own = {setting.option for setting in draft.settings}
+    draft.settings += [each for each in defaults if each.option not in own]
 
 
 def _merge(drafts: Sequence[Draft]) -> dict[str, Draft]:
@@ -97,8 +100,13 @@ def _merge(drafts: Sequence[Draft]) -> dict[str, Draft]:
             whole.leave(draft.place, f"another file gives {whole.name} the partition {whole.pkey}")
         whole.pkey = whole.pkey or draft.pkey
         whole.parent = whole.parent or draft.parent
+        whole.is_child = whole.is_child or draft.is_child
         whole.aliases |= draft.aliases
         whole.children += draft.children
+        whole.is_bond = whole.is_bond or draft.is_bond
+        whole.ports += draft.ports
+        whole.primary = whole.primary or draft.primary
+        whole.controller = whole.controller or draft.controller
         whole.notes += draft.notes
         for setting in draft.settings:
             _add(whole, setting)
@@ -124,6 +132,7 @@ def _find_parents(merged: Mapping[str, Draft]) -> None:
                 merged[name].parent = draft.name
             elif name not in merged:
                 draft.leave(draft.place, f"none of the files has the P_Key of the child {name}")
+    _guess_parents(merged)
     names = {alias: draft.name for draft in merged.values() for alias in draft.aliases}
     parents = {draft.name: names.get(draft.parent, draft.parent) for draft in merged.values()}
     for draft in merged.values():
@@ -145,22 +154,56 @@ def _find_parents(merged: Mapping[str, Draft]) -> None:
             draft.parent = parent
 
 
-def _interface(draft: Draft, device: str | None) -> Interface:
+def _guess_parents(merged: Mapping[str, Draft]) -> None:
+    """A child whose file names no parent has the only interface that can be its parent."""
+    whole = [each.name for each in merged.values() if each.pkey is None and not each.is_bond]
+    for draft in merged.values():
+        if draft.is_child and not draft.parent and len(whole) == 1:
+            draft.parent = whole[0]
+            draft.leave(draft.place, f"no parent: here {draft.name} is a child of {draft.parent}")
+
+
+def _interface(draft: Draft, devices: Mapping[str, str]) -> Interface:
     """Make an interface of the draft, without what `InterfaceConfig` refuses."""
-    made = Interface(draft.name, device, sources=[draft.place], notes=draft.notes)
+    made = Interface(draft.name, _devices(draft, devices), notes=draft.notes)
+    made.sources = list(dict.fromkeys([draft.place, *(port.place for port in draft.joined)]))
+    made.primary = _primary(draft)
+    made.needs_pkey = is_ambiguous(draft)
     places = {(each.option, each.text): each.place for each in draft.settings}
+    if made.devices:  # the command line's fault, not the file's
+        InterfaceConfig.build("ib0", {"device": made.devices})
     for setting in draft.settings:
         made.texts.setdefault(setting.option, []).append(setting.text)
     if draft.pkey is not None:
         made.texts["pkey"] = [str(draft.pkey)]
     while error := _refusal(made):
-        option = next(
-            (key for key in re.findall(r"--([a-z0-9-]+)", str(error)) if key in made.texts),
-            next(iter(made.texts)),
-        )
+        # Never the P_Key: without it the interface would be in the default partition
+        options = [
+            key for key in [*_options(error), *made.texts] if key in made.texts and key != "pkey"
+        ]
+        if not options:
+            raise error
+        option = options[0]
         for text in made.texts.pop(option):
             made.notes.append(Note(places.get((option, text), draft.place), str(error)))
     return made
+
+
+def _devices(draft: Draft, devices: Mapping[str, str]) -> dict[str, str | None]:
+    """The device of each port. One that is named for all interfaces is none of a bond's: it has several."""
+    if not draft.joined:
+        return {draft.name: devices.get(draft.name, devices.get(""))}
+    every = devices.get("") if len(draft.joined) == 1 else None
+    return {
+        port.name: devices.get(port.name, devices.get(port.parent, every)) for port in draft.joined
+    }
+
+
+def _primary(draft: Draft) -> str:
+    if not draft.primary or draft.primary in (port.name for port in draft.joined):
+        return draft.primary if len(draft.joined) > 1 else ""
+    draft.leave(draft.place, f"the primary port {draft.primary} is none of its ports")
+    return ""
 
 
 def _add_child(parent: Interface, draft: Draft) -> None:
@@ -169,11 +212,13 @@ def _add_child(parent: Interface, draft: Draft) -> None:
     assert pkey is not None
     parent.sources.append(draft.place)
     parent.notes += draft.notes
-    name = f"{parent.name}.{pkey:04x}"
-    if draft.name != name:
-        parent.notes.append(Note(draft.place, f"{draft.name} is called {name} here"))
+    name = pkey.child_of(parent.name)
     known = {option.name for option in options_of("child")}
     table: dict[str, list[str]] = {}
+    if PKey.of_name(draft.name) == pkey and draft.name != name:
+        parent.notes.append(Note(draft.place, f"{draft.name} is called {name} here"))
+    elif draft.name != name:
+        table["name"] = [draft.name]
     for setting in draft.settings:
         if setting.option == "mode" and setting.text in _inherited(parent, "mode"):
             continue
@@ -187,16 +232,14 @@ def _add_child(parent: Interface, draft: Draft) -> None:
         return
     parent.children[pkey] = table
     while error := _refusal(parent):
-        if not table:
+        option = next((key for key in _options(error) if key in table), "")
+        if not option:
             del parent.children[pkey]
             parent.notes.append(Note(draft.place, str(error)))
             return
-        option = next(
-            (key for key in re.findall(r"--([a-z0-9-]+)", str(error)) if key in table),
-            next(iter(table)),
-        )
         del table[option]
-        place = next(each.place for each in draft.settings if each.option == option)
+        places = [each.place for each in draft.settings if each.option == option]
+        place = next(iter(places), draft.place)
         parent.notes.append(Note(place, str(error)))
 
 
@@ -205,10 +248,17 @@ def _inherited(parent: Interface, option: str) -> Sequence[str]:
     return parent.texts.get(option, ["datagram"] if option == "mode" else [])
 
 
+def _options(error: UsageError) -> list[str]:
+    """The options that the error names."""
+    return re.findall(r"--([a-z0-9-]+)", str(error))
+
+
 def _refusal(made: Interface) -> UsageError | None:
     """Why `ipoibu up` would refuse the configuration, whatever the device is."""
     try:
-        texts = {"device": made.device or _ANY_DEVICE, **option_texts(made.texts)}
+        any_devices = [_ANY_DEVICE.format(number) for number in range(len(made.ports))]
+        unknown = {"pkey": str(DEFAULT_PKEY)} if made.needs_pkey else {}
+        texts = {"device": made.devices or any_devices, **unknown, **option_texts(made.texts)}
         config = InterfaceConfig.build(made.name, texts)
         for pkey, table in made.children.items():
             own = {key: read_value(BY_NAME[key], text) for key, text in option_texts(table).items()}

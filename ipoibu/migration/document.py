@@ -29,15 +29,33 @@ def _head(made: Interface) -> Iterator[str]:
 
 
 def _device(made: Interface) -> Iterator[str]:
-    if made.device is None:
+    devices = made.devices
+    if not devices:
+        examples = [f"mlx5_{number}/1" for number in range(len(made.ports))]
+        names = "{" + ",".join(made.ports) + "}" if len(made.ports) > 1 else next(iter(made.ports))
         yield from _comment(
-            f"Name the device: `ls /sys/class/net/{made.name}/device/infiniband` on a host with the"
-            " kernel's interface",
+            f"Name the device{'s' * (len(made.ports) > 1)}: `ls /sys/class/net/{names}/device/infiniband` on"
+            " a host with the kernel's interface",
             "",
         )
-        yield '# device = "mlx5_0/1"'
+        yield f"# device = {_list(examples)}"
     else:
-        yield f"device = {_string(made.device)}"
+        yield f"device = {_list(devices)}"
+    if made.primary:
+        primary = made.rail_primary
+        note = "" if primary else f"  # the device of {made.primary}"
+        number = list(made.ports).index(made.primary)
+        yield f"{'' if primary else '# '}rail-primary = {_string(primary or f'mlx5_{number}')}{note}"
+    if made.needs_pkey:
+        yield from _comment(
+            f"Name the partition of {made.name}, as the kernel's interface has it", ""
+        )
+        yield '# pkey = "0x8001"'
+
+
+def _list(texts: Sequence[str]) -> str:
+    """One text, or a list of several."""
+    return _string(texts[0]) if len(texts) == 1 else f"[{', '.join(map(_string, texts))}]"
 
 
 def _tables(made: Interface) -> Iterator[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,9 @@ FIREWALL: Final = "assign the interface to its zone in the firewall's own config
 BY_NAME_ONLY: Final = "ipoibu finds no port by this: `device` names it"
 METRIC: Final = "a route of ipoibu has no metric"
 ROUTE_OPTION: Final = "a route of ipoibu has a network and a gateway alone"
-SEVERAL_LINKS: Final = "an interface of ipoibu belongs to no bond, bridge or team"
+SEVERAL_LINKS: Final = "an interface of ipoibu belongs to no bridge, team or VRF"
+COMMAND: Final = "`ipoibu import` runs no commands: see whether the interface needs it"
+NO_LENGTH: Final = "no prefix length: {length} here, as {whose}"
 
 _NUMBER_DIGITS_MAX: Final = 16
 
@@ -67,14 +70,25 @@ class Setting:
 @dataclass(slots=True)
 class Draft:
     """One interface. `name` is empty if the file names none; `parent` is the parent's name or one of
-    its `aliases`, empty for an interface that is no child; `children` are names of children."""
+    its `aliases`, empty for an interface that is no child (a child by `is_child` has one that its file does
+    not name); `children` are names of children.
+
+    A bond (`is_bond`) has the names of its `ports` and of the `primary` one, as far as its file has them; a
+    port has the name of its bond, `controller`. `joined` are the drafts of a bond's ports.
+    """
 
     place: Place
     name: str = ""
     pkey: PKey | None = None
     parent: str = ""
+    is_child: bool = False
     aliases: set[str] = field(default_factory=set)
     children: list[str] = field(default_factory=list)
+    is_bond: bool = False
+    ports: list[str] = field(default_factory=list)
+    primary: str = ""
+    controller: str = ""
+    joined: list[Draft] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
@@ -122,6 +136,29 @@ class Draft:
         has_gateway = gateway not in ("", "0.0.0.0", "::")
         return self.take("route", f"{network},via={gateway}" if has_gateway else network, place)
 
+    def take_client_id(self, text: str, place: Place) -> None:
+        """Take who a client of DHCP says that it is: the hardware address, a DUID, or bytes."""
+        words = dict.fromkeys(("mac", "perm-mac", "ll"), "guid")
+        words |= dict.fromkeys(("duid", "ipv6-duid", "iaid+duid"), "duid")
+        word = words.get(text.lower(), text)
+        if word == text and not re.fullmatch(r"[0-9A-Fa-f]{1,2}(:[0-9A-Fa-f]{1,2})+", text):
+            self.leave(place, f"{text!r} is no client identifier here: see --dhcp-client-id")
+            return
+        if word == text:
+            word = ":".join(byte.zfill(2) for byte in text.split(":"))
+        self.take("dhcp-client-id", word, place)
+        if word == "duid":
+            self.leave(place, "the DUID is of the port's GUID here, and not of the machine")
+
+    def leave_servers(self, servers: Iterable[str], place: Place) -> None:
+        """Leave the name servers, with the command that sets them."""
+        if words := " ".join(servers):
+            self.leave(place, f"{RESOLVER}: `resolvectl dns {self.name or 'NAME'} {words}`")
+
+    def leave_domains(self, domains: Iterable[str], place: Place) -> None:
+        if words := " ".join(domains):
+            self.leave(place, f"{RESOLVER}: `resolvectl domain {self.name or 'NAME'} {words}`")
+
     def leave(self, place: Place, why: str) -> None:
         self.notes.append(Note(place, why))
 
@@ -135,14 +172,17 @@ class Draft:
 
 @dataclass(slots=True)
 class Reading:
-    """The contents of files: interfaces, and the settings that belong to none of them."""
+    """The contents of files: interfaces, the settings of all interfaces that have none of their own, and what
+    belongs to no interface."""
 
     drafts: list[Draft] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    defaults: list[Setting] = field(default_factory=list)
 
     def add(self, other: Reading) -> None:
         self.drafts += other.drafts
         self.notes += other.notes
+        self.defaults += other.defaults
 
 
 def whole_number(text: str) -> int | None:

@@ -65,7 +65,9 @@ def read_ifcfg(path: Path) -> Reading:
     made = Draft(Place(path), name, notes=notes)
     made.aliases = {values.get("UUID", ""), values.get("NAME", "")} - {""}
     if switch(values.get("PKEY", "no")):
-        made.parent = values.get("PHYSDEV", "")
+        made.parent, made.is_child = values.get("PHYSDEV", ""), True
+        if not made.parent and path.name != PREFIX + name and "." not in name:
+            made.parent = name  # DEVICE is the parent's
         if "PKEY_ID" in variables:
             made.take_pkey(values["PKEY_ID"], variables["PKEY_ID"].place)
     for variable in variables.values():

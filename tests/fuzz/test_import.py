@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.daemon.config import faults
+from ipoibu.daemon.config import InterfaceConfig, faults
 from ipoibu.errors import UsageError
 from ipoibu.migration.assembly import assemble
 from ipoibu.migration.document import document
@@ -28,6 +28,7 @@ LINES = st.sampled_from(
         *("[connection]", "interface-name=ib0", "interface-name=a b", "interface-name=\u2028"),
         *("[Network]", "Address=fd00::1/64", "Gateway=fd00::9", "IPoIB=ib0", "Address=\\", "Address="),
         *("[Link]", "MTUBytes=1000", "MTUBytes=9G", "AllMulticast=yes", "[IPoIB]", "PartitionKey=9"),
+        *("interface-name=ib0.8001", "interface-name=ib0.5", "Name=ib0.0009", "DEVICE=ib0.8001"),
         *("[NetDev]", "Name=ib0.8001", "[Route]", "Destination=default", "Destination=10.0.0.0/0"),
         *("MTU=65520", "IPADDR=x", "IPADDR=10.0.0.1", "PREFIX=y", "PKEY=yes", "PKEY_ID=1", "PHYSDEV=z"),
         *("  mtu: 1000", "  ip: {address: [10.0.0.1/24, 'fd00::1/64']}", "  name: ib0", "  ip: *x"),
@@ -48,13 +49,17 @@ def test_drawn_files_become_a_file_or_an_error_of_one_line(
     for path, text in zip(paths, (first, second), strict=True):
         path.write_text(HEADS[name] + text, encoding="utf-8", errors="surrogatepass")
     try:
-        made = assemble(read_files(paths).drafts, {"": "mlx5_0"})
+        made = assemble(read_files(paths), {"": "mlx5_0"})
     except UsageError as error:
         text, made = str(error), []
     else:
         text = ""
     assert "\n" not in text
     for interface in made:
-        written = directory / "written.toml"
-        written.write_text(document(interface), encoding="utf-8")
+        written = directory / f"{interface.name}.toml"
+        text = document(interface)
+        for named in ("device =", "pkey =") if interface.needs_pkey else ("device =",):
+            text = text.replace(f"# {named}", named)  # what the administrator adds
+        written.write_text(text, encoding="utf-8")
         assert [str(fault) for fault in faults(written)] == []
+        InterfaceConfig.build(interface.name, {}, written)

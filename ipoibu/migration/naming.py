@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Gives each interface of the files a name that the kernel accepts, and the partition that its name says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ipoibu.addr import PKey, may_name_partition
+from ipoibu.errors import UsageError
+from ipoibu.host.tun import check_name
+from ipoibu.migration.draft import Draft
+
+
+def name_all(drafts: Sequence[Draft]) -> None:
+    """Give each draft a name that the kernel accepts."""
+    for draft in drafts:
+        if draft.name and (fault := _fault(draft.name)):
+            draft.leave(draft.place, fault)
+            draft.aliases.add(draft.name)
+            draft.name = ""
+        if draft.name and draft.name == draft.parent and draft.pkey is not None:
+            draft.leave(
+                draft.place, f"{draft.name} is its parent: the kernel has another name for it"
+            )
+            draft.name = ""
+    names = {alias: draft.name for draft in drafts for alias in draft.aliases if draft.name}
+    taken = {draft.name for draft in drafts}
+    numbers = iter(range(len(drafts) + len(taken)))
+    for draft in drafts:
+        if draft.name:
+            continue
+        parent = names.get(draft.parent, draft.parent)
+        if parent and draft.pkey is not None and not _fault(name := draft.pkey.child_of(parent)):
+            draft.name = name  # NetworkManager's name for it, and the kernel's
+            continue
+        prefix = "bond" if draft.is_bond else "ib"
+        draft.name = next(name for n in numbers if (name := f"{prefix}{n}") not in taken)
+        draft.leave(draft.place, f"no usable name of an interface: it is called {draft.name} here")
+
+
+def name_partitions(merged: dict[str, Draft]) -> None:
+    """Give a draft the partition that its name says, and its parent; where its file says another partition,
+    give it another name."""
+    for draft in list(merged.values()):
+        if draft.is_bond:
+            continue
+        named = PKey.of_name(draft.name)
+        draft.pkey = draft.pkey or named
+        before, _, _ = draft.name.rpartition(".")
+        if draft.pkey is None:
+            if is_ambiguous(draft):
+                why = "the name may mean a partition: write its P_Key as `pkey`"
+                draft.leave(draft.place, f"{why} ({draft.name})")
+            continue
+        if not draft.parent and before in merged and before != draft.name:
+            draft.parent = before
+        if named not in (None, draft.pkey):
+            _rename(merged, draft, draft.pkey.child_of(before))
+
+
+def _rename(merged: dict[str, Draft], draft: Draft, name: str) -> None:
+    while name in merged:  # another file has this partition, too
+        name = f"{draft.pkey}-{name}"[-15:]
+    draft.leave(draft.place, f"{draft.name} says another partition than {draft.pkey}: here {name}")
+    draft.aliases.add(draft.name)
+    del merged[draft.name]
+    draft.name = name
+    merged[name] = draft
+
+
+def is_ambiguous(draft: Draft) -> bool:
+    """Return whether nobody but the administrator knows the partition."""
+    return draft.pkey is None and may_name_partition(draft.name)
+
+
+def of_alias(drafts: Mapping[str, Draft], name: str) -> str:
+    """The name of the draft that has this alias, or else the same name."""
+    return next((each.name for each in drafts.values() if name in each.aliases), name)
+
+
+def _fault(name: str) -> str:
+    """Why the kernel refuses the name; empty if it does not."""
+    try:
+        check_name(name)
+    except UsageError as error:
+        return str(error)
+    return ""
