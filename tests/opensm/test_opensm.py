@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.addr import Gid, PKey
+from ipoibu.errors import UsageError
 from ipoibu.fabric.partition.conf import parse
 from ipoibu.fabric.partition.model import MemberType
 from ipoibu.lab.ibsim import DEVICE, HOSTS_MAX, Ibsim, SimulationError, port_guid
@@ -275,6 +276,45 @@ def test_opensm_reads_partitions_conf_as_we_do(fabric: Ibsim, plug: Plug) -> Non
         }
         assert set(host("info")["pkeys"]) == keys
     assert hosts[2]("info")["pkeys"][0] & 0x7FFF == 0x13  # indx0
+
+
+BLANKS: Final = {  # a file: whether OpenSM rejects it
+    "S=5,ipoib:ALL=full;\r\n": True,
+    "S=5,ipoib:\r\nALL=full;\n": True,
+    "S=5,ipoib:ALL=\u00a0full;\n": False,
+    "S=5,ipoib:\u00a0ALL=full;\n": True,
+    "S=5,ipoib:ALL=full\v;\n": False,
+    "S=5,ipoib:ALL=full;\f\n": True,
+    "S=5,ipoib:ALL=full; # \u2028 \x85 \r\n": False,
+    "S=5,ipoib:ALL=full;\0 T=6:ALL;\n": False,
+    "S=5,ipoib:ALL=;\n": False,
+    "S=0b101,ipoib:ALL=full;\n": True,
+    "S=+5,ipoib,mtu=4z:ALL=full;\n": False,
+    "S=5,ipoib:ALL=full\nT=6,ipoib:ALL=full;\n": True,
+    "S=5,ipoib:ALL=full\nN=6:ALL=full;\n": False,
+    "S=5,ipoib:ALL=full\n": False,
+    "#" + "x" * 4094 + "\nS=5,ipoib:ALL=full;\n": True,
+    "#" + "x" * 4093 + "\nS=5,ipoib:ALL=full;\n": False,
+    "S=5,ipoib:" + " " * 5000 + "ALL=full;\n": False,
+    "S=5,ipoib:" + "0x200000=full," * 400 + "ALL=full;\n": True,
+}
+
+
+def test_opensm_has_the_blanks_lines_and_numbers_that_we_have(fabric: Ibsim) -> None:
+    for text, is_rejected in BLANKS.items():
+        fabric.start_opensm(ONE_PARTITION + text)
+        log = fabric.log.read_text("utf-8", "replace")
+        assert ("Partition configuration in error" in log) == is_rejected, text[-80:]
+        keys = fabric.output(4, "smpquery", "-G", "pkeys", f"0x{port_guid(3):x}")
+        fabric.kill_opensm()
+        try:
+            partitions = parse(ONE_PARTITION + text)
+        except UsageError:
+            assert is_rejected, text[-80:]
+            continue
+        assert not is_rejected, text[-80:]
+        how = partitions.partition(PKey(5)).membership(port_guid(3))
+        assert f"0x{0x8005 if how is MemberType.FULL else 5:04x}" in keys.lower(), text[-80:]
 
 
 # -- OpenSM dies and returns -----------------------------------------------------------------------

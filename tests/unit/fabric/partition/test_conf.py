@@ -292,7 +292,7 @@ def test_blanks_are_allowed_around_everything() -> None:
         ("Q_Key=x", "'x' is not a Q_Key"),
         ("TClass=256", "out of range"),
         ("scope=16", "out of range"),
-        ("scope=0", "scope=0 is reserved"),
+        ("scope=0", "scope 0 is out of range"),
         ("sl=16", "out of range"),
         ("FlowLabel=0x100000", "out of range"),
         ("mut=5", "unknown flag 'mut'"),
@@ -316,6 +316,65 @@ def test_a_bad_key_brings_the_default_back_as_opensm_does() -> None:
     assert (group.qkey, group.traffic_class, len(partitions.warnings)) == (0x0B1B, 0, 2)
 
 
+@pytest.mark.parametrize(
+    ("flag", "values", "why"),
+    [
+        ("mtu=5z", (4096, 0x0B1B, 0, 0), "mtu='5z': OpenSM reads 0x5, not the rest"),
+        ("Q_Key=5\r", (2048, 5, 0, 0), "not the rest; the line has a CR"),
+        ("Q_Key=0x100000007", (2048, 7, 0, 0), "at most 0xffffffff; OpenSM takes 0x7"),
+        ("Q_Key=0b11", (2048, 0x0B1B, 0, 0), "'0b11' is not a Q_Key: "),
+        ("TClass=300", (2048, 0x0B1B, 0x2C, 0), "a traffic class, 0 to 255; OpenSM takes 0x2c"),
+        ("sl=3\v", (2048, 0x0B1B, 0, 3), "OpenSM reads 0x3, not the rest; the line has a U+000B"),
+        ("sl=3z", (2048, 0x0B1B, 0, 0), "sl 3z is out of range: a service level, 0 to 15; passed"),
+        ("mtu", (2048, 0x0B1B, 0, 0), "mtu has no value; passed over"),
+        (
+            "\u00a0mtu=5",
+            (2048, 0x0B1B, 0, 0),
+            "passed over; the line has a U+00A0, which is no blank",
+        ),
+    ],
+)
+def test_a_flag_that_opensm_takes_in_part_is_taken_like_that_with_a_warning(
+    flag: str, values: tuple[int, ...], why: str
+) -> None:
+    partitions = parse(f"\np=0x1, ipoib, {flag} : ALL=full;")
+    [warning] = partitions.warnings
+    assert warning.startswith("partitions.conf:2: ")
+    assert why in warning
+    [group] = partitions.partition(PKey(1)).groups
+    assert (group.mtu_bytes, group.qkey, group.traffic_class, group.sl) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "membership", "why"),
+    [
+        ("p=0x1:ALL=\u00a0full;", LIMITED, "; the line has a U+00A0, which is no blank to OpenSM"),
+        ("p=0x1:ALL=full\r\n,0x10;", LIMITED, "; the line has a CR, which is no blank to OpenSM"),
+        ("p=0x1:ALL=;", FULL, "no membership after the equals sign: OpenSM takes full"),
+        (
+            "p=0x1:ALL=full\nN=0x2:ALL;",
+            FULL,
+            ":2: a semicolon is missing: the definition that begi",
+        ),
+        ("p=0x1:" + " " * 5000 + "ALL=full;", FULL, "the line has more than 4094 bytes"),
+    ],
+)
+def test_a_member_of_whom_opensm_thinks_otherwise_than_an_editor_shows(
+    text: str, membership: MemberType, why: str
+) -> None:
+    partitions = parse(text)
+    [warning] = partitions.warnings
+    assert why in warning
+    assert partitions.partition(PKey(1)).membership(0x123) is membership
+
+
+def test_what_ends_a_line_elsewhere_ends_none_here() -> None:
+    """Of a comment, too: these end a line of `str.splitlines`."""
+    partitions = parse("p=0x1:ALL=full; # \x0b\x0c\x1c\x85\u2028 q=0x2:\nr=3:ALL;\0x=4:ALL;\n")
+    assert partitions.warnings == ()
+    assert [int(each.pkey) for each in partitions] == [0x7FFF, 1, 3]
+
+
 def test_a_membership_that_nobody_knows_is_limited_with_a_warning() -> None:
     partitions = parse("p=0x1 : 0x10=fully;")
     assert partitions.partition(PKey(1)).membership(0x10) is LIMITED
@@ -333,12 +392,31 @@ def test_a_membership_that_nobody_knows_is_limited_with_a_warning() -> None:
         ("p=0x1 : FRIENDS=full;", "'FRIENDS' is not a port GUID"),
         ("p=0x1 : 0x0;", "port GUID 0 is none"),
         ("p=0x1 : 0x12345678123456789;", "out of range"),
-        ("p=0x1, mtu=0 : ALL;", "mtu=0 is reserved"),
+        ("p=0x1, mtu=0 : ALL;", "mtu 0 is out of range"),
         ("p=0x1, mtu=6 : ALL;", "mtu 6 is out of range"),
-        ("p=0x1, mtu=2048 : ALL;", "out of range"),
-        ("p=0x1, mtu : ALL;", "'' is not a mtu"),
+        ("p=0x1, mtu=2048 : ALL;", "out of range: a code: 4 is 2048 bytes, 5 is 4096"),
+        ("p=0x1, mtu= : ALL;", "'' is not a mtu: a code: 4 is 2048 bytes"),
+        ("p=0x1, mtu=0b101 : ALL;", "'0b101' is not a mtu"),
+        ("p=0x1, rate=40 : ALL;", "rate 40 is out of range: a code: 3 is 10 Gb/s, 7 is 40"),
+        ("p=0x1, rate=23 : ALL;", "rate 23 is out of range"),
+        ("p=0b1 : ALL;", "'0b1' is not a P_Key"),
+        ("p=0x1:ALL;\r\nq=0x2:ALL;\r\n", ":1: a definition begins with its partition and a colon"),
+        ("p=0x1:ALL;\r\n", "; the line has a CR, which is no blank to OpenSM: convert it"),
+        ("p=0x1:\r\nALL;", ":1: '\\r' is not a port GUID; the line has a CR"),
+        ("p=0x1:ALL;\x0c", "; the line has a U+000C, which is no blank to OpenSM"),
+        ("p=0x1:\u00a0ALL;", "is not a port GUID; the line has a U+00A0, which is no blank"),
+        ("p=0x1:ALL;#" + "x" * 4083 + "\u00e4", ":1: a definition begins"),  # the rest is a line
+        ("#" + "x" * 4094, "; the line has more than 4094 bytes: OpenSM cuts it there"),
+        (
+            "p=0x1:ALL=full\nq=0x2:ALL;",
+            ":2: a semicolon is missing: the definition that begins in line 1 goes on here; 'q'",
+        ),
+        (
+            "p=0x1:ALL=full\n\n0x2,ipoib:ALL;",
+            ":3: a semicolon is missing: the definition that begins in line 1 goes on here; 'ipo",
+        ),
         ("p=0x1, rate=fast : ALL;", "'fast' is not a rate"),
-        ("p=0x1, rate=0 : ALL;", "rate=0 is reserved"),
+        ("p=0x1, rate=0 : ALL;", "rate 0 is out of range"),
         ("p=0x1 : ALL;;", "a semicolon needs text before it"),
         ("p=0x1 : ALL\n;", "a semicolon needs text before it"),
         ("p=0x1 : defmember=limited : 0x12;", "is not a port GUID"),
