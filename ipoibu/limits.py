@@ -269,7 +269,10 @@ RAIL_SUSPECT_MIN_S: Final = (
     1.0  # how long a suspect rail is avoided at first; twice as long each time
 )
 RAIL_SUSPECT_MAX_S: Final = 64.0
-RAIL_POOR_S: Final = 1.0  # a rail that reaches fewer hosts than another for so long is not active
+# A rail that reaches fewer hosts than another for so long is not active; twice as long each time, and as at
+# first again where it has reached them all for the longest time.
+RAIL_POOR_S: Final = 1.0
+RAIL_POOR_MAX_S: Final = 64.0
 RAILS_JOINED_MAX: Final = 8  # rails with a queue pair each, of one interface: IPU_RAILS_MAX
 RAIL_PEERS_MAX: Final = 256  # hosts to which flows are spread over rails; further ones use one rail
 RAIL_TARGETS_MAX: Final = 16  # as the bonding driver's arp_ip_target

@@ -104,6 +104,7 @@ cdef extern from "rails/rails.h" nogil:
         in6_addr gid
         uint32_t qpn
         uint32_t usable
+        uint32_t reached
     ipu_rails *ipu_rails_create(const ipu_rails_config *config)
     void ipu_rails_destroy(ipu_rails *rails)
     ipu_fabric *ipu_rails_fabric(ipu_rails *rails)
@@ -861,15 +862,18 @@ cdef class RailsLink:
             <ipu_connection *>PyCapsule_GetPointer(connection, IPU_CONNECTION_CAPSULE),
             rail)
 
-    def peers(self) -> list[tuple[bytes, int, int]]:
-        """Return GID and queue pair number of each host with several rails, and the rails (a bit for each)
-        by which flows go there."""
+    def peers(self) -> list[tuple[bytes, int, int, int]]:
+        """Return GID and queue pair number of each host with several rails, the rails (a bit for each) by
+        which flows go there, and those on which it has ever answered."""
         cdef uint32_t size = max(self.peers_max, 1)
         cdef ipu_rails_peer *found = <ipu_rails_peer *>calloc(size, sizeof(ipu_rails_peer))
         if found == NULL:
             raise MemoryError("rails")
         cdef uint32_t n = ipu_rails_peers(self.rails, found, size)
-        peers = [(raw_address(&found[i].gid), found[i].qpn, found[i].usable) for i in range(n)]
+        peers = [
+            (raw_address(&found[i].gid), found[i].qpn, found[i].usable, found[i].reached)
+            for i in range(n)
+        ]
         free(found)
         return peers
 

@@ -11,7 +11,7 @@
 #include "core/clock.h"
 #include "rails/rails_state.h"
 
-enum { PEERS_MAX = 1 << 12 };
+enum { PEERS_MAX = 1 << 12, FRAMES = RAILS_HELLOS + RAILS_STRANGERS };
 
 /* ---- address handles */
 
@@ -24,8 +24,11 @@ static void *create_ah(void *self, const struct ipu_dest *dest)
         return NULL;
     *ah = (struct rails_ah){.dest = *dest, .generation = r->generation - 1};
     ah->own[r->active] = inner->ops->ah_create(inner->self, dest);
-    if (ah->own[r->active] != NULL)
+    if (ah->own[r->active] != NULL) {
+        const struct rails_address address = {.gid = dest->gid, .qpn = dest->qpn};
+        rails_peer_hold(r, &address, 1);
         return ah;
+    }
     int error = errno;
     free(ah);
     errno = error;
@@ -36,6 +39,8 @@ static void destroy_ah(void *self, void *handle)
 {
     struct ipu_rails *r = self;
     struct rails_ah *ah = handle;
+    const struct rails_address address = {.gid = ah->dest.gid, .qpn = ah->dest.qpn};
+    rails_peer_hold(r, &address, -1);
     RAILS_FOR_EACH(r, k)
         rails_drop_handle(r, k, &ah->own[k]);
     free(ah);
@@ -114,7 +119,7 @@ static int memory(void *self, void *base, size_t len)
         const struct ipu_fabric *inner = r->rails[k].inner;
         int error = 0;
         if (!r->has_memory && r->peers_max > 0)
-            error = inner->ops->memory(inner->self, r->hellos, RAILS_HELLOS * RAILS_HELLO_BYTES);
+            error = inner->ops->memory(inner->self, r->hellos, FRAMES * RAILS_HELLO_BYTES);
         if (error == 0)
             error = inner->ops->memory(inner->self, base, len);
         if (error < 0)
@@ -219,6 +224,7 @@ static void release(struct ipu_rails *r)
         close(r->wake_fd);
     free(r->peers);
     free(r->keys);
+    free(r->held);
     free(r->hellos);
     free(r->receives);
     free(r->free_receives);
@@ -260,8 +266,9 @@ static void join_limits(struct ipu_rails *r)
         fabric->connected_self = r;
     }
     fabric->max_recv = is_bounded && receives < RAILS_RECEIVES ? receives : RAILS_RECEIVES;
-    if (fabric->max_ah > 0) /* each peer needs one for itself */
-        fabric->max_ah = fabric->max_ah > r->peers_max ? fabric->max_ah - r->peers_max : 1;
+    uint32_t own = r->peers_max > 0 ? r->peers_max + RAILS_STRANGERS : 0; /* one for each host */
+    if (fabric->max_ah > 0)
+        fabric->max_ah = fabric->max_ah > own ? fabric->max_ah - own : 1;
     rails_take_address(r);
 }
 
@@ -272,15 +279,20 @@ static int set_up(struct ipu_rails *r)
     r->key_mask = key_slots(peers * IPU_RAILS_MAX) - 1;
     r->peers = calloc(peers, sizeof *r->peers);
     r->keys = calloc(r->key_mask + 1, sizeof *r->keys);
-    r->hellos = calloc(RAILS_HELLOS, RAILS_HELLO_BYTES);
+    r->held = calloc(RAILS_HELD, sizeof *r->held);
+    r->hellos = calloc(FRAMES, RAILS_HELLO_BYTES);
     r->receives = calloc(receives, sizeof *r->receives);
     r->free_receives = calloc(receives, sizeof *r->free_receives);
-    if (!r->peers || !r->keys || !r->hellos || !r->receives || !r->free_receives)
+    if (!r->peers || !r->keys || !r->held || !r->hellos || !r->receives || !r->free_receives)
         return -ENOMEM;
     for (; r->free_receive_count < receives; r->free_receive_count++)
         r->free_receives[r->free_receive_count] = r->free_receive_count;
     for (; r->free_hello_count < RAILS_HELLOS; r->free_hello_count++)
         r->free_hellos[r->free_hello_count] = (uint16_t)r->free_hello_count;
+    for (; r->free_greeted_count < RAILS_STRANGERS; r->free_greeted_count++)
+        r->free_greeted[r->free_greeted_count] = (uint16_t)r->free_greeted_count;
+    for (uint32_t i = 0; i < r->peers_max; i++)
+        TAILQ_INSERT_TAIL(&r->unused, &r->peers[i], order);
     r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (r->epoll_fd < 0 || r->wake_fd < 0)
@@ -294,7 +306,14 @@ static int set_up(struct ipu_rails *r)
         if (error == 0)
             error = watch(r, inner->ops->fd(inner->self), k);
     }
-    return error == 0 ? ipu_hash_seed_init(&r->seed, NULL) : error;
+    struct ipu_hash_seed secret;
+    if (error == 0)
+        error = ipu_hash_seed_init(&r->seed, NULL);
+    if (error == 0)
+        error = ipu_hash_seed_init(&secret, NULL);
+    if (error == 0)
+        r->secret = (struct ipu_sip_key){{secret.word[0], secret.word[1]}};
+    return error;
 }
 
 struct ipu_rails *ipu_rails_create(const struct ipu_rails_config *config)
@@ -314,6 +333,9 @@ struct ipu_rails *ipu_rails_create(const struct ipu_rails_config *config)
         errno = -error;
         return NULL;
     }
+    TAILQ_INIT(&r->unused);
+    TAILQ_INIT(&r->strangers);
+    TAILQ_INIT(&r->known);
     r->count = config->count;
     r->active = config->active;
     r->peers_max = config->peers_max;
@@ -342,6 +364,9 @@ void ipu_rails_destroy(struct ipu_rails *r)
             rails_peer_remove(r, &r->peers[i]);
     RAILS_FOR_EACH(r, k)
         rails_drop_handle(r, k, &r->rails[k].broadcast);
+    for (uint32_t i = 0; i < RAILS_STRANGERS; i++)
+        if (r->greeted[i].ah != NULL)
+            rails_greeted(r, i);
     release(r);
 }
 
@@ -359,8 +384,8 @@ uint32_t ipu_rails_peers(struct ipu_rails *r, struct ipu_rails_peer *peers, uint
         if (!peer->live)
             continue;
         const struct rails_address *at = &peer->at[peer->active];
-        peers[n++] =
-            (struct ipu_rails_peer){.gid = at->gid, .qpn = at->qpn, .usable = peer->usable};
+        peers[n++] = (struct ipu_rails_peer){
+            .gid = at->gid, .qpn = at->qpn, .usable = peer->usable, .reached = peer->reached};
     }
     pthread_mutex_unlock(&r->mutex);
     return n;

@@ -17,10 +17,11 @@
  * wrapper.
  *
  * With peers (active-active) the wrapper sends hellos, by which hosts with several rails tell each
- * other their addresses, and hear which rails reach each other. A message to such a peer leaves by
- * the rail that its flow chooses, among those on which both hosts hear each other. The wrapper
+ * other their addresses, and find out which rails reach each other. A message to such a peer leaves
+ * by the rail that its flow chooses, among those on which the hosts answer each other. The wrapper
  * writes the peer's first address, that of its active rail, over the source of what arrives from
- * its other rails, so the pump knows one address of each host.
+ * its other rails, so the pump knows one address of each host. Nobody becomes a peer, and nothing
+ * goes to an address, before the host there has answered a hello of ours.
  *
  * Threads: the pump's thread calls the fabric; any thread may call ipu_rails_set(),
  * ipu_rails_peers() and the counters. The other functions need a stopped pump.
@@ -59,11 +60,12 @@ void ipu_rails_set(struct ipu_rails *rails, uint32_t up, uint32_t active);
 void ipu_rails_assign(const struct ipu_rails *rails, struct ipu_connection *connection,
                       uint32_t rail);
 
-/* A host with several rails; `usable` has a bit for each rail by which flows go to it. */
+/* A host with several rails. */
 struct ipu_rails_peer {
     struct in6_addr gid; /* of its active rail, as qpn */
     uint32_t qpn;
-    uint32_t usable;
+    uint32_t usable;  /* a bit for each rail by which flows go to it, */
+    uint32_t reached; /* and for each on which it has ever answered */
 };
 
 /* Copies at most max peers, and returns their number. */
@@ -74,9 +76,13 @@ uint32_t ipu_rails_peers(struct ipu_rails *rails, struct ipu_rails_peer *peers, 
     X(tx_no_route)  /* messages lost: the device cannot reach that host */                         \
     X(tx_abandoned) /* messages lost, because their rail broke or its peer has gone */             \
     X(rx_hellos)                                                                                   \
-    X(rx_backup)  /* messages to groups at a rail that is not active */                            \
-    X(hello_bad)  /* hellos that nobody can read, or of another host than they say */              \
-    X(peers_full) /* hellos of further hosts */
+    X(rx_backup)      /* messages to groups at a rail that is not active */                        \
+    X(hello_bad)      /* hellos that nobody can read, or of another host than they say */          \
+    X(hello_version)  /* hellos of another version */                                              \
+    X(hello_unproven) /* hellos that do not answer one of ours */                                  \
+    X(hello_busy)     /* of these, without our answer: too many are under way */                   \
+    X(peers_full)     /* hellos of further hosts */                                                \
+    X(peers_evicted)  /* peers without traffic that made room for others */
 
 /* Of one rail. */
 #define IPU_RAILS_TRAFFIC(X) X(tx_packets) X(tx_bytes) X(rx_packets) X(rx_bytes)

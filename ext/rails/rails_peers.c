@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The peers: hosts with several rails. An address belongs to the peer that was heard from it, so no
- * host can claim the address of another one.
+ * The peers: hosts with several rails. An address belongs to the peer that has answered from it, so
+ * no host can claim the address of another one. When all entries are in use, a host that the pump
+ * knows gets in: a peer to which the pump does not send makes room, the oldest first. Strangers get
+ * no entry then.
  */
 #include <string.h>
 
 #include "rails/rails_state.h"
-
-#define SILENT_NS 1000000000u /* without a hello for so long, a rail does not reach the peer */
 
 static bool key_is_live(const void *slot)
 {
@@ -50,22 +50,52 @@ struct rails_peer *rails_peer_find(const struct ipu_rails *r, const struct rails
     return key->number == 0 ? NULL : &r->peers[key->number - 1];
 }
 
-struct rails_peer *rails_peer_add(struct ipu_rails *r)
+/* Returns a peer that makes room, or NULL. One that was used since its review stays for now. */
+static struct rails_peer *find_evicted(struct ipu_rails *r, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < r->peers_max; i++) {
-        if (r->peers[i].live)
-            continue;
-        r->peers[i] = (struct rails_peer){.live = true};
-        r->peer_count++;
-        return &r->peers[i];
+    struct rails_peer *found = TAILQ_FIRST(&r->strangers);
+    if (found == NULL)
+        found = TAILQ_FIRST(&r->known);
+    if (found == NULL || found->was_used ||
+        (found->is_known && now_ns - found->used_ns < RAILS_GONE_NS))
+        return NULL;
+    return found;
+}
+
+static uint16_t *held_at(const struct ipu_rails *r, const struct rails_address *address)
+{
+    return &r->held[hash_of(address, &r->seed) % RAILS_HELD];
+}
+
+void rails_peer_hold(struct ipu_rails *r, const struct rails_address *address, int change)
+{
+    uint16_t *count = held_at(r, address);
+    *count = (uint16_t)(*count + change);
+}
+
+struct rails_peer *rails_peer_add(struct ipu_rails *r, const struct rails_address *address,
+                                  uint64_t now_ns)
+{
+    if (TAILQ_EMPTY(&r->unused)) {
+        struct rails_peer *evicted = *held_at(r, address) > 0 ? find_evicted(r, now_ns) : NULL;
+        if (evicted == NULL)
+            return NULL;
+        RAILS_COUNT(r, peers_evicted);
+        rails_peer_remove(r, evicted);
     }
-    return NULL;
+    struct rails_peer *peer = TAILQ_FIRST(&r->unused);
+    TAILQ_REMOVE(&r->unused, peer, order);
+    *peer = (struct rails_peer){.live = true};
+    TAILQ_INSERT_TAIL(&r->strangers, peer, order);
+    r->peer_count++;
+    return peer;
 }
 
 /* Forgets that the address is the peer's. */
 static void disown(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail)
 {
-    peer->heard_ns[rail] = 0;
+    peer->answered_ns[rail] = 0;
+    peer->token[rail] = (struct rails_token){.sent_ns = 0};
     if (!(peer->indexed >> rail & 1))
         return;
     struct rails_key *key = key_at(r, &peer->at[rail]);
@@ -80,7 +110,9 @@ void rails_peer_remove(struct ipu_rails *r, struct rails_peer *peer)
         disown(r, peer, k);
         rails_drop_handle(r, k, &peer->ah[k]);
     }
+    TAILQ_REMOVE(peer->is_known ? &r->known : &r->strangers, peer, order);
     *peer = (struct rails_peer){.live = false};
+    TAILQ_INSERT_TAIL(&r->unused, peer, order);
     r->peer_count--;
 }
 
@@ -92,7 +124,7 @@ void rails_peer_set(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail,
         return;
     if (address->qpn == 0) { /* its address leads to the peer still, by other rails */
         peer->down |= 1u << rail;
-        peer->heard_ns[rail] = 0;
+        peer->answered_ns[rail] = 0;
         return;
     }
     disown(r, peer, rail);
@@ -100,7 +132,7 @@ void rails_peer_set(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail,
     peer->at[rail] = *address;
 }
 
-void rails_peer_heard(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail)
+void rails_peer_index(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail)
 {
     const struct rails_address *address = &peer->at[rail];
     if (peer->indexed >> rail & 1)
@@ -120,14 +152,18 @@ void rails_peer_heard(struct ipu_rails *r, struct rails_peer *peer, uint32_t rai
     r->generation++;
 }
 
-bool rails_peer_review(struct ipu_rails *r, struct rails_peer *peer, uint64_t now_ns)
+void rails_peer_review(struct ipu_rails *r, struct rails_peer *peer, uint64_t now_ns)
 {
-    uint32_t heard = 0;
+    uint32_t answers = 0;
     for (uint32_t k = 0; k < r->count; k++)
-        if (peer->heard_ns[k] != 0 && now_ns - peer->heard_ns[k] < SILENT_NS)
-            heard |= 1u << k;
-    bool is_other = heard != peer->heard;
-    peer->heard = heard;
-    peer->usable = heard & peer->hears & r->up;
-    return is_other;
+        if (peer->answered_ns[k] != 0 && now_ns - peer->answered_ns[k] < RAILS_SILENT_NS)
+            answers |= 1u << k;
+    peer->usable = answers & r->up & ~peer->down;
+    if (!peer->was_used)
+        return;
+    TAILQ_REMOVE(peer->is_known ? &r->known : &r->strangers, peer, order);
+    TAILQ_INSERT_TAIL(&r->known, peer, order);
+    peer->is_known = true;
+    peer->was_used = false;
+    peer->used_ns = now_ns;
 }

@@ -11,10 +11,13 @@
 
 static void end(struct ipu_rails *r, uint64_t cookie)
 {
-    if (cookie & RAILS_HELLO)
-        r->free_hellos[r->free_hello_count++] = (uint16_t)cookie;
-    else
+    uint16_t frame = (uint16_t)cookie;
+    if (!(cookie & RAILS_HELLO))
         r->ended[r->ended_count++] = cookie;
+    else if (frame < RAILS_HELLOS)
+        r->free_hellos[r->free_hello_count++] = frame;
+    else
+        rails_greeted(r, frame - RAILS_HELLOS);
 }
 
 bool rails_queue(struct ipu_rails *r, uint32_t rail, const struct ipu_send *send)
@@ -98,7 +101,11 @@ static uint32_t place(struct ipu_rails *r, struct ipu_send *send)
         ah->peer = rails_peer_find(r, &address);
         ah->generation = r->generation;
     }
-    uint32_t usable = ah->peer != NULL ? ah->peer->usable : 0;
+    uint32_t usable = 0;
+    if (ah->peer != NULL) {
+        usable = ah->peer->usable;
+        ah->peer->was_used = true;
+    }
     if (usable == 0) {
         send->ah = make(r, r->active, &ah->own[r->active], &ah->dest);
         return r->active;

@@ -3,9 +3,11 @@
 #define IPU_RAILS_STATE_H
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 #include "core/counter.h"
 #include "core/hash_table.h"
+#include "core/siphash.h"
 #include "rails/rails.h"
 
 /*
@@ -18,8 +20,10 @@ enum {
     RAILS_WAITING = 128,     /* sends of one rail which its fabric has not taken yet */
     RAILS_ENDED = 2048,      /* cookies of sends that ended here */
     RAILS_RECEIVES = 4096,   /* posted receives, where the inner fabrics have no limit */
-    RAILS_HELLOS = 64,       /* hellos under way */
+    RAILS_HELLOS = 64,       /* hellos under way to all and to peers, */
+    RAILS_STRANGERS = 16,    /* and beside them to hosts that have not answered one */
     RAILS_HELLO_BYTES = 256, /* room for one */
+    RAILS_HELD = 4096,       /* counts of the pump's handles, by the hash of their address */
     RAILS_DRY = 16,          /* a backup sleeps after so many empty polls */
     RAILS_WOKEN = 2,         /* wake-ups without work, after which we look at those that sleep, */
     RAILS_ROUNDS = 16,       /* polls of the others until we look at those that sleep */
@@ -30,19 +34,39 @@ struct rails_address {
     uint32_t qpn; /* 0: no such rail, or it is down */
 };
 
+/* What a hello brings along, and its answer returns: when it left, and the code of that time and of
+ * the address to which it went. So only a host that receives there can answer. */
+struct rails_token {
+    uint64_t sent_ns; /* of the sender's clock; 0: no token */
+    uint64_t code;
+};
+
 struct rails_peer {
+    TAILQ_ENTRY(rails_peer) order; /* of r->unused if it is not live, else by its last use */
     bool live;
+    bool was_used;    /* by the pump, since the last review */
+    bool is_known;    /* in r->known: the pump has sent to it */
+    uint64_t used_ns; /* the last review that found it so */
     uint32_t active;
     struct rails_address at[IPU_RAILS_MAX];
-    void *ah[IPU_RAILS_MAX];          /* of our rail to the peer's rail; made with the first send */
-    uint64_t heard_ns[IPU_RAILS_MAX]; /* the last hello of that rail at ours; 0: none */
-    uint32_t down;                    /* rails that carry no traffic, says the peer */
-    uint32_t indexed;                 /* rails whose address we have heard and know as the peer's */
-    uint32_t heard;                   /* rails on which we hear the peer now, */
-    uint32_t hears;                   /* and it us */
+    void *ah[IPU_RAILS_MAX]; /* of our rail to the peer's rail; made with the first send */
+    struct rails_token
+        token[IPU_RAILS_MAX]; /* the last one of that rail at ours: our hello returns it */
+    uint64_t answered_ns[IPU_RAILS_MAX]; /* when the hello left that it answered last; 0: none */
+    uint32_t down;                       /* rails that carry no traffic, says the peer */
+    uint32_t indexed; /* rails from whose address it has answered: we know it as the peer's */
+    uint32_t reached; /* rails on which it has ever answered */
     uint32_t usable;
     uint64_t next_ns; /* of our next hello to it */
-    uint64_t last_ns; /* of the last hello from it */
+    uint64_t last_ns; /* of its last answer */
+};
+
+TAILQ_HEAD(rails_peers, rails_peer);
+
+/* A hello under way to a host that is no peer. */
+struct rails_stranger {
+    uint32_t rail;
+    void *ah;
 };
 
 /* An entry of the table of heard addresses. */
@@ -98,6 +122,10 @@ struct ipu_rails {
     pthread_mutex_t mutex;
     struct rails_peer *peers;
     uint32_t peers_max, peer_count;
+    struct rails_peers unused;    /* entries that are free */
+    struct rails_peers strangers; /* peers to which the pump has not sent, oldest first, */
+    struct rails_peers known;     /* and the others, those first that were used least lately */
+    uint16_t *held;               /* the pump's handles: RAILS_HELD counts */
     struct rails_key *keys;
     uint32_t key_mask;
     struct ipu_hash_seed seed;
@@ -106,9 +134,13 @@ struct ipu_rails {
     uint64_t broadcast_ns;
     uint32_t broadcasts; /* since our rails changed, as far as they count */
 
-    uint8_t *hellos;
+    struct ipu_sip_key secret; /* of the codes in our hellos */
+    uint8_t *hellos;           /* the frames, those to strangers last */
     uint16_t free_hellos[RAILS_HELLOS];
     uint32_t free_hello_count;
+    struct rails_stranger greeted[RAILS_STRANGERS];
+    uint16_t free_greeted[RAILS_STRANGERS];
+    uint32_t free_greeted_count;
     bool has_memory;
 
     uint64_t ended[RAILS_ENDED];
@@ -145,6 +177,9 @@ int rails_sent(void *self, uint64_t *cookies, int max);
 /* Marks the cookie of a hello; the rest is the number of its frame. The pump's cookies have their
  * upper bits clear. */
 #define RAILS_HELLO (1ull << 63)
+
+#define RAILS_SILENT_NS 1250000000u  /* without an answer for so long, a rail reaches nobody */
+#define RAILS_GONE_NS   10000000000u /* likewise, a host is no peer any more, or unused */
 
 /* Puts a send into the rail's queue, if there is room. */
 bool rails_queue(struct ipu_rails *r, uint32_t rail, const struct ipu_send *send);
@@ -183,11 +218,13 @@ int rails_own(const struct ipu_rails *r, const struct rails_address *source);
 int rails_post(void *self, const struct ipu_recv *recvs, int n);
 int rails_received(void *self, struct ipu_received *done, int max);
 
-/* rails_hello.c: the messages, and their times. The caller of all but the last one holds no mutex.
+/* rails_hello.c: the messages, and their times. The caller holds no mutex.
  */
 void rails_hello_tick(struct ipu_rails *r);
 /* Tells every peer, and all other hosts, about a change of our rails. */
 void rails_hello_changed(struct ipu_rails *r);
+/* A hello to a host that is no peer has left, or never will. */
+void rails_greeted(struct ipu_rails *r, uint32_t number);
 /* Takes a hello that arrived at a rail; buf begins with the GRH, if there is one. */
 void rails_hello_untrusted(struct ipu_rails *r, uint32_t rail, const struct ipu_received *done,
                            const uint8_t *buf);
@@ -195,14 +232,19 @@ void rails_hello_untrusted(struct ipu_rails *r, uint32_t rail, const struct ipu_
 /* rails_peers.c; the caller of those that change a peer holds the mutex. */
 bool rails_is_address(const struct rails_address *a, const struct rails_address *b);
 struct rails_peer *rails_peer_find(const struct ipu_rails *r, const struct rails_address *address);
-struct rails_peer *rails_peer_add(struct ipu_rails *r);
+/* Returns an entry for a peer with this address; NULL if there is none. Where the pump holds a
+ * handle to the address, a peer to which it has not sent, or not for long, makes room. */
+struct rails_peer *rails_peer_add(struct ipu_rails *r, const struct rails_address *address,
+                                  uint64_t now_ns);
+/* Notes that the pump has made (1) or destroyed (-1) a handle to this address. */
+void rails_peer_hold(struct ipu_rails *r, const struct rails_address *address, int change);
 void rails_peer_remove(struct ipu_rails *r, struct rails_peer *peer);
-/* Sets one address of a peer; another one than before is not heard yet. */
+/* Sets one address of a peer; another one than before has not answered yet. */
 void rails_peer_set(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail,
                     const struct rails_address *address);
-/* Notes that a datagram from that address has come, which no other host can have sent. */
-void rails_peer_heard(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail);
-/* Decides by which rails flows go; returns whether we hear the peer on other rails than before. */
-bool rails_peer_review(struct ipu_rails *r, struct rails_peer *peer, uint64_t now_ns);
+/* Notes that the address is the peer's: it has answered there. */
+void rails_peer_index(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail);
+/* Decides by which rails flows go, and notes whether the pump has sent to the peer. */
+void rails_peer_review(struct ipu_rails *r, struct rails_peer *peer, uint64_t now_ns);
 
 #endif

@@ -160,6 +160,8 @@ static void finish(void)
 struct arrival {
     uint32_t flow, src_qpn;
     struct in6_addr sgid;
+    bool is_to_group;
+    uint8_t token[16]; /* of a hello */
 };
 
 static struct arrival arrivals[1024];
@@ -181,6 +183,8 @@ static int poll_host(int number)
             arrival->flow = ipu_ip_get32(buf + IPU_RX_IP);
             arrival->src_qpn = done[i].src_qpn;
             memcpy(&arrival->sgid, buf + 8, 16);
+            arrival->is_to_group = buf[24] == 0xff;
+            memcpy(arrival->token, buf + IPU_RX_ENCAP + 16, 16);
             post(host, buf);
         }
     }
@@ -235,6 +239,9 @@ static uint32_t flow_of(uint32_t i)
     return i * 0x02F0A5B7u + 1;
 }
 
+/* Returns for how long at most a rail carries flows that leads nowhere. */
+enum { SILENT_MS = 1250 };
+
 /* Sends one message of each of 64 flows; `split` gets how many left by each wire. */
 static int spread(int from, int to, uint64_t split[WIRES])
 {
@@ -254,16 +261,22 @@ static int spread(int from, int to, uint64_t split[WIRES])
     return came;
 }
 
-/* The rails by which flows of `host` go to `peer`; 0 if that is no peer. */
-static uint32_t usable(int host, int peer)
+/* What `host` knows of the peer with this address; all zero if there is none. */
+static struct ipu_rails_peer peer_at(int host, const struct in6_addr *gid, uint32_t qpn)
 {
     struct ipu_rails_peer peers[8];
     uint32_t n = ipu_rails_peers(hosts[host].rails, peers, 8);
-    const struct ipu_fabric *fabric = hosts[peer].fabric;
     for (uint32_t i = 0; i < n; i++)
-        if (peers[i].qpn == fabric->qpn && memcmp(&peers[i].gid, &fabric->gid, 16) == 0)
-            return peers[i].usable;
-    return 0;
+        if (peers[i].qpn == qpn && memcmp(&peers[i].gid, gid, sizeof *gid) == 0)
+            return peers[i];
+    return (struct ipu_rails_peer){.qpn = 0};
+}
+
+/* The rails by which flows of `host` go to `peer`; 0 if that is no peer. */
+static uint32_t usable(int host, int peer)
+{
+    const struct ipu_fabric *fabric = hosts[peer].fabric;
+    return peer_at(host, &fabric->gid, fabric->qpn).usable;
 }
 
 static uint32_t count_peers(int host)
@@ -505,24 +518,40 @@ static void a_host_that_begins_anew_is_known_by_its_new_addresses(void)
     finish();
 }
 
-static void there_is_an_end_to_the_peers(void)
+static void there_is_an_end_to_the_peers_and_those_in_use_stay(void)
 {
+    uint64_t split[WIRES];
+    void *handles[HOSTS];
     begin();
     for (int i = 0; i < HOSTS; i++)
         add_host(i, i == 0 ? PEERS : HOSTS);
-    pass(500);
+    pass(20000);
     CHECK_EQ(count_peers(0), PEERS);
-    CHECK(counted(&hosts[0], "peers_full") > 0);
+    CHECK(counted(&hosts[0], "peers_full") > 0); /* a stranger pushes nobody out */
+    CHECK_EQ(counted(&hosts[0], "peers_evicted"), 0);
     CHECK_EQ(count_peers(1) >= PEERS, true);
-    for (int i = 1; i < HOSTS; i++) { /* all are reached, those without a place by one rail */
-        uint64_t split[WIRES];
-        CHECK_EQ(spread(0, i, split), 64);
-        CHECK_EQ(split[1] > 0, usable(0, i) == 3);
+    for (int i = HOSTS - 1; i > 0; i--) { /* whom the pump knows gets a place, and keeps it */
+        const struct ipu_dest dest = address_of(i, 0);
+        handles[i] = handle_to(0, &dest);
+        for (int tries = 0; usable(0, i) != 3 && tries < 120; tries++)
+            pass(50);
+        CHECK_EQ(usable(0, i), i > 1 ? 3 : 0);
+        for (int other = i; other < HOSTS; other++)
+            CHECK_EQ(spread(0, other, split), 64); /* all are reached, the last one by one rail */
+        pass(500);
     }
+    CHECK_EQ(counted(&hosts[0], "peers_evicted"), 1);
+    for (int tries = 0; usable(0, 1) != 3 && tries < 400; tries++) /* the others rest */
+        pass(50);
+    CHECK_EQ(usable(0, 1), 3);
+    for (int i = 1; i < HOSTS; i++)
+        hosts[0].fabric->ops->ah_destroy(hosts[0].fabric->self, handles[i]);
     finish();
 }
 
 /* ---- forged and broken hellos */
+
+enum { AT_RETURNED = 32, AT_ADDRESSES = 48 }; /* in a hello */
 
 /* A host without rails of its own sends what it likes to host 0 by a wire. */
 static void forge(int from, int wire, size_t len)
@@ -538,26 +567,60 @@ static void forge(int from, int wire, size_t len)
     (void)poll_host(0);
 }
 
-/* Writes a hello of two rails with these addresses; returns its length. */
+/* Writes a hello of two rails with these addresses, without proof; returns its length. */
 static size_t write_hello(uint8_t rail, uint8_t active, const struct ipu_dest *first,
                           const struct ipu_dest *second)
 {
     const struct ipu_dest *at[2] = {first, second};
     memset(hello, 0, sizeof hello);
     ipu_ip_put16(hello, IPU_TYPE_RAILS);
-    memcpy(hello + 4, "ipor\1\2", 6);
+    memcpy(hello + 4, "ipor\2\2", 6);
     hello[10] = rail;
     hello[11] = active;
-    hello[12] = 3;
     for (int k = 0; k < 2; k++) {
-        memcpy(hello + 16 + 20 * k, &at[k]->gid, 16);
-        hello[16 + 20 * k + 19] = (uint8_t)at[k]->qpn;
+        memcpy(hello + AT_ADDRESSES + 20 * k, &at[k]->gid, 16);
+        hello[AT_ADDRESSES + 20 * k + 19] = (uint8_t)at[k]->qpn;
     }
-    return 16 + 40;
+    return AT_ADDRESSES + 40;
+}
+
+/* Has a host without rails receive by one of its wires. */
+static void listen_on(int number, int wire)
+{
+    struct host *host = &hosts[number];
+    const struct ipu_fabric *fabric = host->fabric = host->wires[wire];
+    CHECK_EQ(fabric->ops->memory(fabric->self, host->recv, sizeof host->recv), 0);
+    for (int i = wire; i < RECVS; i += WIRES) /* the other wire has the others */
+        post(host, host->recv[i]);
+}
+
+/* Counts the hellos that such a host got for itself alone, and keeps the token of the last one. */
+static int collect(int number, uint8_t token[16])
+{
+    int n = poll_host(number), own = 0;
+    for (int i = 0; i < n; i++) {
+        if (arrivals[i].is_to_group)
+            continue;
+        own++;
+        memcpy(token, arrivals[i].token, 16);
+    }
+    return own;
+}
+
+/* Such a host sends this hello to host 0, and again with the token that it got. */
+static void prove(int number, int wire, size_t len)
+{
+    uint8_t token[16];
+    (void)poll_host(number);
+    forge(number, wire, len);
+    CHECK_EQ(collect(number, token), 1);
+    memcpy(hello + AT_RETURNED, token, sizeof token);
+    forge(number, wire, len);
 }
 
 static void no_host_takes_the_address_of_another(void)
 {
+    uint8_t token[16];
     begin_pair();
     plug_in(2, WIRES, 0);
     const struct ipu_dest victim[] = {address_of(1, 0), address_of(1, 1)},
@@ -566,22 +629,171 @@ static void no_host_takes_the_address_of_another(void)
     forge(2, 0, write_hello(0, 0, &victim[0], &own[1]));
     CHECK_EQ(counted(&hosts[0], "hello_bad"), 1);
     /* as a second rail of the victim, which names another one */
-    forge(2, 1, write_hello(1, 0, &victim[0], &own[1]));
+    listen_on(2, 1);
+    prove(2, 1, write_hello(1, 0, &victim[0], &own[1]));
     CHECK_EQ(usable(0, 1), 3);
+    CHECK_EQ(count_peers(0), 1);
     /* with the victim's second rail as its own, which the victim's hellos deny */
-    forge(2, 0, write_hello(0, 0, &own[0], &victim[1]));
+    listen_on(2, 0);
+    prove(2, 0, write_hello(0, 0, &own[0], &victim[1]));
+    CHECK_EQ(count_peers(0), 2);
+    CHECK_EQ(peer_at(0, &own[0].gid, own[0].qpn).usable, 1);
     pass(300);
     CHECK_EQ(usable(0, 1), 3);
-    struct ipu_rails_peer peers[8];
-    uint32_t n = ipu_rails_peers(hosts[0].rails, peers, 8);
-    CHECK_EQ(n, 2);
-    for (uint32_t i = 0; i < n; i++)
-        CHECK(peers[i].qpn != own[0].qpn || peers[i].usable == 1);
+    CHECK_EQ(usable(1, 0), 3);
+    CHECK_EQ(peer_at(0, &own[0].gid, own[0].qpn).reached, 1);
+    CHECK(collect(2, token) > 0);
     /* the victim's datagrams still have its address as their source */
     uint64_t split[WIRES];
     CHECK_EQ(spread(1, 0, split), 64);
     CHECK(split[1] > 0);
     CHECK_EQ(arrivals[0].src_qpn, victim[0].qpn);
+    finish();
+}
+
+static void nothing_goes_to_an_address_that_another_host_names(void)
+{
+    uint8_t token[16];
+    begin();
+    add_host(0, PEERS);
+    plug_in(1, WIRES, 0);
+    plug_in(2, WIRES, 0);
+    listen_on(1, 1);
+    listen_on(2, 0);
+    const struct ipu_dest own = address_of(2, 0), victim = address_of(1, 1);
+    prove(2, 0, write_hello(0, 0, &own, &victim));
+    CHECK_EQ(count_peers(0), 1);
+    for (int i = 0; i < 8; i++) {
+        pass(250);
+        CHECK(collect(2, token) > 0); /* the peer's own address gets them */
+        memcpy(hello + AT_RETURNED, token, sizeof token);
+        forge(2, 0, AT_ADDRESSES + 40);
+        CHECK_EQ(collect(1, token), 0);
+    }
+    CHECK_EQ(peer_at(0, &own.gid, own.qpn).usable, 1);
+    finish();
+}
+
+static void a_hello_without_proof_gets_one_and_leaves_nothing_behind(void)
+{
+    uint8_t token[16], other[16];
+    begin();
+    add_host(0, PEERS);
+    pass(2000); /* the first broadcasts */
+    plug_in(1, WIRES, 0);
+    listen_on(1, 0);
+    const struct ipu_dest own[] = {address_of(1, 0), address_of(1, 1)};
+    size_t len = write_hello(0, 0, &own[0], &own[1]);
+    for (int i = 0; i < 400; i++) {
+        forge(1, 0, len);
+        CHECK_EQ(collect(1, token), 1);
+    }
+    pass(20000);
+    CHECK_EQ(collect(1, token), 0);
+    CHECK_EQ(count_peers(0), 0);
+    CHECK_EQ(counted(&hosts[0], "hello_unproven"), 400);
+    /* A token of another address, another rail or another time proves nothing. */
+    plug_in(2, WIRES, 0);
+    listen_on(2, 0);
+    const struct ipu_dest others[] = {address_of(2, 0), address_of(2, 1)};
+    forge(2, 0, write_hello(0, 0, &others[0], &others[1]));
+    CHECK_EQ(collect(2, other), 1);
+    (void)write_hello(0, 0, &own[0], &own[1]);
+    memcpy(hello + AT_RETURNED, other, sizeof other);
+    forge(1, 0, len);
+    CHECK_EQ(collect(1, token), 1);
+    (void)write_hello(1, 1, &own[0], &own[1]);
+    memcpy(hello + AT_RETURNED, token, sizeof token);
+    listen_on(1, 1);
+    forge(1, 1, len);
+    CHECK_EQ(collect(1, other), 1);
+    CHECK_EQ(count_peers(0), 0);
+    now_ns += SILENT_MS * MS;
+    memcpy(hello + AT_RETURNED, other, sizeof other);
+    forge(1, 1, len);
+    CHECK_EQ(count_peers(0), 0);
+    for (int bit = 0; bit < 128; bit++) {
+        CHECK_EQ(collect(1, other), 1);
+        memcpy(hello + AT_RETURNED, other, sizeof other);
+        hello[AT_RETURNED + bit / 8] ^= (uint8_t)(1 << bit % 8);
+        forge(1, 1, len);
+        CHECK_EQ(count_peers(0), 0);
+    }
+    CHECK_EQ(collect(1, other), 1);
+    memcpy(hello + AT_RETURNED, other, sizeof other);
+    forge(1, 1, len);
+    CHECK_EQ(count_peers(0), 1);
+    finish();
+}
+
+static void forged_hellos_of_a_peer_change_nothing(void)
+{
+    uint64_t split[WIRES];
+    begin_pair();
+    const struct ipu_dest peer[] = {address_of(1, 0), address_of(1, 1)},
+                          none = {.gid = {.s6_addr = {0xfe, 0x80, [15] = 99}}, .qpn = 99};
+    uint64_t unproven = counted(&hosts[0], "hello_unproven"), sent;
+    for (int i = 0; i < 40;
+         i++) { /* host 1's port sends them, as if another host used its address */
+        forge(1, 0, write_hello(0, 0, &peer[0], &none));
+        forge(1, 1, write_hello(1, 1, &none, &peer[1]));
+        sent = counted(&hosts[0], "tx_hellos");
+        forge(1, 0, write_hello(0, 0, &peer[0], &none));
+        CHECK_EQ(counted(&hosts[0], "tx_hellos"), sent); /* the address gets hellos anyway */
+        CHECK_EQ(usable(0, 1), 3);
+        pass(50);
+    }
+    CHECK(counted(&hosts[0], "hello_unproven") >= unproven + 120);
+    CHECK_EQ(usable(1, 0), 3);
+    CHECK_EQ(spread(0, 1, split), 64);
+    CHECK(split[0] > 0 && split[1] > 0);
+    finish();
+}
+
+static void a_flood_of_strangers_leaves_frames_to_peers(void)
+{
+    begin_pair();
+    for (int i = 2; i < HOSTS; i++)
+        plug_in(i, WIRES, 0);
+    for (int round = 0; round < 100; round++) {
+        for (int i = 0; i < 40; i++) { /* without a look at what has been sent */
+            const struct ipu_dest own[] = {address_of(2 + i % 3, 0), address_of(2 + i % 3, 1)};
+            const struct ipu_fabric *fabric = hosts[2 + i % 3].wires[0];
+            const struct ipu_dest dest = address_of(0, 0);
+            uint64_t cookie;
+            size_t len = write_hello(0, 0, &own[0], &own[1]);
+            void *ah = fabric->ops->ah_create(fabric->self, &dest);
+            struct ipu_send send = {.addr = hello, .len = (uint32_t)len, .qpn = dest.qpn, .ah = ah};
+            CHECK_EQ(fabric->ops->send(fabric->self, &send, 1), 1);
+            CHECK_EQ(fabric->ops->sent(fabric->self, &cookie, 1), 1);
+            fabric->ops->ah_destroy(fabric->self, ah);
+        }
+        pass(50);
+        CHECK_EQ(usable(0, 1), 3);
+        CHECK_EQ(usable(1, 0), 3);
+    }
+    CHECK(counted(&hosts[0], "hello_busy") > 0);
+    CHECK_EQ(count_peers(0), 1);
+    finish();
+}
+
+static void a_rail_counts_as_reached_once_the_peer_has_answered_on_it(void)
+{
+    begin();
+    add_host(0, PEERS);
+    plug_in(1, WIRES, 0);
+    listen_on(1, 1);
+    const struct ipu_dest own[] = {address_of(1, 0), address_of(1, 1)};
+    prove(1, 1, write_hello(1, 1, &own[0], &own[1])); /* its first wire is another one than ours */
+    pass(500);
+    CHECK_EQ(peer_at(0, &own[1].gid, own[1].qpn).reached, 2);
+    finish();
+    begin_pair();
+    ipu_rails_set(hosts[1].rails, 2, 1);
+    pass(500);
+    const struct ipu_rails_peer peer = peer_at(0, &hosts[1].fabric->gid, hosts[1].fabric->qpn);
+    CHECK_EQ(peer.usable, 2);
+    CHECK_EQ(peer.reached, 3);
     finish();
 }
 
@@ -600,29 +812,34 @@ static void hellos_that_nobody_can_read_are_counted(void)
     static const struct {
         int at;
         uint8_t value;
-    } changes[] = {{4, 'x'}, {8, 2}, {9, 0}, {9, 9}, {9, 3}, {10, 2}, {11, 2}, {16, 0xff}};
+    } changes[] = {{4, 'x'}, {9, 0}, {9, 9}, {9, 3}, {10, 2}, {11, 2}, {AT_ADDRESSES, 0xff}};
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         (void)write_hello(0, 0, &own[0], &own[1]);
         hello[changes[i].at] = changes[i].value;
         forge(1, 0, whole);
         CHECK_EQ(counted(&hosts[0], "hello_bad"), ++bad);
     }
+    CHECK_EQ(counted(&hosts[0], "hello_version"), 0);
+    (void)write_hello(0, 0, &own[0], &own[1]);
+    hello[8] = 1;
+    forge(1, 0, whole);
+    CHECK_EQ(counted(&hosts[0], "hello_version"), 1);
+    CHECK_EQ(counted(&hosts[0], "hello_bad"), bad);
     CHECK_EQ(count_peers(0), 0);
     uint32_t random = 1;
     for (int round = 0; round < 20000; round++) { /* none of them does harm */
         (void)write_hello((uint8_t)(round & 1), 0, &own[0], &own[1]);
         for (int i = 0; i < 4; i++) {
             random = random * 1664525u + 1013904223u;
-            hello[4 + (random >> 8) % 52] = (uint8_t)(random >> 24);
+            hello[4 + (random >> 8) % 84] = (uint8_t)(random >> 24);
         }
         forge(1, round & 1, whole);
         if (round % 100 == 0)
             pass(100);
     }
-    CHECK(count_peers(0) <= PEERS);
-    (void)write_hello(0, 0, &own[0], &own[1]);
-    pass(11000);
-    forge(1, 0, whole);
+    CHECK_EQ(count_peers(0), 0);
+    listen_on(1, 0);
+    prove(1, 0, write_hello(0, 0, &own[0], &own[1]));
     CHECK_EQ(count_peers(0), 1);
     finish();
 }
@@ -992,6 +1209,7 @@ static void limits_are_those_of_all_rails(void)
     config.inner[1] = &second;
     first.max_ah = 100;
     second.max_ah = 50;
+    enum { STRANGERS = 16 };
     second.mtu = 1024;
     second.one_piece = true;
     first.min_recv = 77;
@@ -999,7 +1217,7 @@ static void limits_are_those_of_all_rails(void)
     struct ipu_rails *rails = ipu_rails_create(&config);
     CHECK(rails);
     const struct ipu_fabric *fabric = ipu_rails_fabric(rails);
-    CHECK_EQ(fabric->max_ah, 50 - PEERS);
+    CHECK_EQ(fabric->max_ah, 50 - PEERS - STRANGERS);
     CHECK_EQ(fabric->mtu, 1024);
     CHECK_EQ(fabric->max_recv, 32);
     CHECK_EQ(fabric->min_recv, 77);
@@ -1049,8 +1267,13 @@ int main(void)
     RUN(a_silent_wire_carries_no_flows_after_a_second);
     RUN(a_host_that_is_gone_is_no_peer_any_more);
     RUN(a_host_that_begins_anew_is_known_by_its_new_addresses);
-    RUN(there_is_an_end_to_the_peers);
+    RUN(there_is_an_end_to_the_peers_and_those_in_use_stay);
     RUN(no_host_takes_the_address_of_another);
+    RUN(nothing_goes_to_an_address_that_another_host_names);
+    RUN(a_hello_without_proof_gets_one_and_leaves_nothing_behind);
+    RUN(forged_hellos_of_a_peer_change_nothing);
+    RUN(a_flood_of_strangers_leaves_frames_to_peers);
+    RUN(a_rail_counts_as_reached_once_the_peer_has_answered_on_it);
     RUN(hellos_that_nobody_can_read_are_counted);
     RUN(a_full_queue_holds_messages_in_order);
     RUN(a_handle_that_goes_takes_its_waiting_messages_along);

@@ -26,7 +26,7 @@ from ipoibu.fabric.partition import provision
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams
 from ipoibu.limits import RAIL_REOPEN_S
-from ipoibu.proto.rails import RailPolicy, RailState
+from ipoibu.proto.rails import RailPolicy, RailState, Reach, is_outdone
 from ipoibu.proto.ratelimit import should_log
 
 _log = logging.getLogger(__name__)
@@ -196,12 +196,11 @@ class Rails:
             policy = replace(policy, updelay_s=updelay_s)
         return policy.choose(now, self._active, [rail.state for rail in self._rails])
 
-    def compare(self, now: float, reach: Sequence[int]) -> None:
-        """Note how many hosts with several rails each rail reaches."""
-        pairs = list(zip(self._rails, reach, strict=True))
-        most = max((hosts for rail, hosts in pairs if rail.state.is_good(now)), default=0)
-        for rail, hosts in pairs:
-            rail.state.compare(now, is_poor=hosts < most)
+    def compare(self, now: float, hosts: Collection[Reach]) -> None:
+        """Note which rails reach fewer hosts with several rails than another that is good."""
+        good = [index for index, rail in enumerate(self._rails) if rail.state.is_good(now)]
+        for index, rail in enumerate(self._rails):
+            rail.state.compare(now, is_poor=is_outdone(index, good, hosts))
 
     def heard(self) -> None:
         """The active rail reaches a neighbour, or its SA has made us a member of the link."""

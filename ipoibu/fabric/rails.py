@@ -18,6 +18,7 @@ from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import Destination, PartitionParams
 from ipoibu.limits import RAIL_PEERS_MAX
+from ipoibu.proto.rails import Reach
 from ipoibu.wire.mgid import broadcast
 
 _log: Final = logging.getLogger(__name__)
@@ -101,13 +102,12 @@ class RailsFabric(Fabric):
     def usable(self) -> dict[HwAddr, int]:
         """Return the hosts with several rails, with a bit for each of ours by which flows go there."""
         return {
-            HwAddr(Qpn(qpn), Gid(gid)): usable for gid, qpn, usable in self._link.peers() if qpn
+            HwAddr(Qpn(qpn), Gid(gid)): usable for gid, qpn, usable, _ in self._link.peers() if qpn
         }
 
-    def reach(self) -> list[int]:
-        """Return for each rail to how many hosts with several rails flows go by it."""
-        reached = [usable for _, _, usable in self._link.peers()]
-        return [sum(usable >> rail & 1 for usable in reached) for rail in range(len(self.ports))]
+    def reach(self) -> set[Reach]:
+        """Return by which rails we reach the hosts with several rails."""
+        return {Reach(usable, reached) for _, _, usable, reached in self._link.peers()}
 
     def traffic(self, rail: int) -> dict[str, int]:
         """Return the packets and bytes of one rail since its queue pair was made."""

@@ -205,6 +205,27 @@ def test_a_host_with_one_rail_is_reached_by_the_active_rail(sh: Sh, until: Until
         assert third.ask("stats")["rx_type"] == 0
 
 
+def test_a_host_on_one_wire_only_does_not_move_the_active_rail(sh: Sh, until: Until) -> None:
+    """The third host's first rail is on a wire of its own, and its second on that of the first host."""
+    with Lab(3, start=False) as lab:
+        first, second, third = lab.hosts
+        for host in lab.hosts:
+            _prepare(host, sh)
+        _second_wire(first, third, sh)
+        sh(third, f"ip link add lone mtu {MTU} type veth peer name end && ip link set lone up")
+        sh(third, "ip link set end up")
+        first.options, third.device = list(SPREAD), "soft:lone"
+        third.options = [*SPREAD, "--rail-primary", "soft:eth1"]
+        lab.start()
+        until(lambda: _reaches(first, second))
+        until(lambda: _peers(first) == [0, 1])
+        heard = first.ask("stats")["fabric.rails_rx_hellos"]
+        until(lambda: first.ask("stats")["fabric.rails_rx_hellos"] > heard + 6)  # in 1.5 s
+        assert "engine.rail_changes" not in first.ask("stats")
+        assert _states(first) == ["active", "sharing"]
+        assert _reaches(first, second)
+
+
 def test_a_silent_wire_carries_no_flows(sh: Sh, until: Until) -> None:
     """The second wires end at a bridge that stops to forward: every port stays up."""
     with Lab(start=False) as lab:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 
-from ipoibu.proto.rails import RailPolicy, RailState
+from ipoibu.proto.rails import RailPolicy, RailState, Reach, is_outdone
 
 
 def up(since_s: float = 0.0) -> RailState:
@@ -111,3 +111,59 @@ def test_a_rail_that_reaches_fewer_hosts_for_a_second_is_not_active() -> None:
     assert policy.choose(101.0, 1, [poor, down()]) == 0  # better than none
     poor.compare(102.0, is_poor=False)
     assert policy.choose(102.0, 1, [poor, up()]) == 0
+
+
+def test_each_time_a_rail_is_poor_it_stays_active_for_twice_as_long() -> None:
+    """A host that comes and goes on a wire does not move the others each time."""
+    rail, now = up(), 100.0
+    for seconds in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0):
+        rail.compare(now, is_poor=True)
+        assert rail.is_best(now + seconds - 0.001)
+        assert not rail.is_best(now + seconds)
+        now += seconds
+        rail.compare(now, is_poor=False)
+        assert rail.is_best(now)
+    rail.compare(now + 63.0, is_poor=True)
+    assert rail.is_best(now + 66.0)
+    rail.compare(now + 66.0, is_poor=False)
+    rail.compare(now + 130.0, is_poor=True)
+    assert not rail.is_best(now + 131.0)
+
+
+BOTH, FIRST, SECOND = 3, 1, 2
+
+
+def test_a_rail_is_outdone_by_one_that_reaches_all_its_hosts_and_more() -> None:
+    everywhere, lost_first = Reach(BOTH, BOTH), Reach(SECOND, BOTH)
+    for hosts in ({lost_first}, {everywhere, lost_first}, {everywhere, lost_first, Reach(0, BOTH)}):
+        assert is_outdone(0, (0, 1), hosts)
+        assert not is_outdone(1, (0, 1), hosts)
+    assert not is_outdone(0, (0,), {lost_first})  # the other rail is not good
+    assert not is_outdone(0, (0, 1), set())
+
+
+def test_a_host_that_has_answered_on_one_rail_only_has_no_vote() -> None:
+    stranger = Reach(SECOND, SECOND)
+    for hosts in ({stranger}, {stranger, Reach(BOTH, BOTH)}, {stranger, Reach(0, BOTH)}):
+        assert not is_outdone(0, (0, 1), hosts)
+    assert is_outdone(0, (0, 1, 2), {stranger, Reach(0b100, 0b101)})  # by the third rail
+
+
+def test_a_rail_makes_no_way_for_one_that_has_lost_a_host() -> None:
+    hosts = {Reach(SECOND, BOTH), Reach(FIRST, BOTH)}
+    assert not is_outdone(0, (0, 1), hosts)
+    assert not is_outdone(1, (0, 1), hosts)
+
+
+def test_the_votes_of_every_two_hosts_over_two_rails() -> None:
+    """Two rails never outdo each other, and none outdoes another without reaching more voters."""
+    possible = [Reach(usable, reached) for reached in range(4) for usable in range(4)]
+    possible = [host for host in possible if host.usable & ~host.reached == 0]
+    for hosts in itertools.product(possible, repeat=2):
+        poor = [is_outdone(rail, (0, 1), hosts) for rail in (0, 1)]
+        assert not all(poor)
+        votes = [host.usable for host in hosts if host.reached == BOTH]
+        for rail, other in ((0, 1), (1, 0)):
+            lost = any(usable == 1 << rail for usable in votes)
+            won = any(usable == 1 << other for usable in votes)
+            assert poor[rail] is (won and not lost)
