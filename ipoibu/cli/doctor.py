@@ -21,8 +21,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "doctor",
         help="check this machine, a device, proxies, and guests behind a TAP",
-        description="Check that this machine has what ipoibu needs, and explain running interfaces with"
-        " hosts (--proxy) or guests (--ethernet) behind them; exit code 1 if something is missing.",
+        description="Check that this machine has what ipoibu needs, and explain running interfaces that are"
+        " limited members of their partition, or have hosts (--proxy) or guests (--ethernet) behind them;"
+        " exit code 1 if something is missing.",
     )
     parser.add_argument(
         "--device", metavar="DEV[/PORT]", help="also check this device, such as soft:eth0"
@@ -48,6 +49,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ipoibu.addr import DEFAULT_PKEY, PKey
+    from ipoibu.daemon.checkup_membership import memberships
     from ipoibu.daemon.checkup_proxies import proxies
     from ipoibu.daemon.checkup_rails import rails
     from ipoibu.host.checkup import checkup, link_partition
@@ -62,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
         findings.append(link_partition(options.partitions, pkey))
     findings += proxies()
     findings += rails()
+    findings += memberships()
     findings += _peers(options)
     findings += _taps()
     if options.json:

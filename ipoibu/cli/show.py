@@ -32,7 +32,9 @@ def _interface(answer: dict[str, Any]) -> str:
         + (f" of {answer['link_mtu']}" if answer["link_mtu"] != answer["mtu"] else "")
         + (f" queues {answer['queues']}" if answer.get("queues", 1) > 1 else ""),
         "    link/infiniband {hwaddr} brd {broadcast}".format_map(answer),
-        "    pkey {pkey} qkey {qkey} qpn {qpn} gid {gid} guid {guid}".format_map(answer),
+        "    pkey {pkey}".format_map(answer)
+        + (" membership limited" if answer["membership"] == "limited" else "")
+        + " qkey {qkey} qpn {qpn} gid {gid} guid {guid}".format_map(answer),
     ]
     for rail in answer.get("rails") or ():
         lines.append("    rail {device} port {port} {state} for {since_s:.0f}s".format_map(rail))

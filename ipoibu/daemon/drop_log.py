@@ -18,16 +18,15 @@ from typing import Final, Protocol
 
 from ipoibu.daemon.counters import counter, split_queue
 from ipoibu.errors import IpoibuError
+from ipoibu.ib import PartitionParams
 from ipoibu.limits import DROP_LOG_MAX_S, DROP_LOG_MIN_S, DROP_LOOK_S
 from ipoibu.proto.backoff import Backoff
 
 _log: Final = logging.getLogger(__name__)
 
-# Drops that a configuration causes: an administrator has to know. `{mtu}` is the MTU of our link.
-_LIKELY: Final = {
-    "fabric.drop_too_long": "another host of the link probably has a larger MTU than ours, {mtu}:"
-    " give all hosts of the link the same --mtu",
-}
+# Drops that a configuration causes: an administrator has to know
+_TOO_LONG: Final = "fabric.drop_too_long"
+_PKEY: Final = "fabric.drop_pkey"
 
 
 @dataclass(slots=True)
@@ -70,6 +69,8 @@ class Dropping(Protocol):
 
     @property
     def mtu(self) -> int: ...
+    @property
+    def params(self) -> PartitionParams: ...
     def stats(self) -> Mapping[str, int]: ...
     def drop_sources(self) -> Mapping[str, str]: ...
 
@@ -87,6 +88,7 @@ class DropLog:
         self._endpoint = endpoint
         self._executor = executor
         self._task: asyncio.Task[None] | None = None
+        self._has_named_membership = False
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
@@ -112,15 +114,32 @@ class DropLog:
                         self._write(name, count, sources.get(name))
 
     def _write(self, name: str, count: int, source: str | None) -> None:
-        likely = _LIKELY.get(name)
+        likely = self._likely(name)
         meaning = counter(name).meaning
         level = logging.INFO
         if likely is not None:
-            level, meaning = logging.WARNING, likely.format(mtu=self._endpoint.mtu)
+            level, meaning = logging.WARNING, likely
         packets = "a packet" if count == 1 else f"{count} packets"
         if source is not None:
             packets += f" from {source}" if count == 1 else f", the last from {source}"
         _log.log(level, "%s: dropped %s, %s: %s", self._name, packets, name, meaning)
+
+    def _likely(self, name: str) -> str | None:
+        """Return the cause and the remedy where a configuration probably causes the drops."""
+        if name == _TOO_LONG:
+            return (
+                f"another host of the link probably has a larger MTU than ours, {self._endpoint.mtu}:"
+                " give all hosts of the link the same --mtu"
+            )
+        params = self._endpoint.params
+        if name == _PKEY and params.is_limited and not self._has_named_membership:
+            self._has_named_membership = True  # the membership is no fault of every drop
+            return (
+                f"this host is a limited member of partition {params.pkey}, and probably the sender is one,"
+                " too: two limited members cannot reach each other; make one of them a full member in"
+                " partitions.conf"
+            )
+        return None
 
 
 def _is_logged(name: str) -> bool:

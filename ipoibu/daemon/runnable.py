@@ -14,7 +14,7 @@ from ipoibu.daemon.observed import Observed
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.kept import Kept
 from ipoibu.host.tun import Tun
-from ipoibu.ib import PortInfo
+from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.proto.ethernet.config import EthernetConfig
 
 
@@ -25,6 +25,8 @@ class RunnableEndpoint(KernelStack, NeighbourTable, Observed, Protocol):
     def port(self) -> PortInfo: ...
     @property
     def socket_fd(self) -> int | None: ...
+    @property
+    def params(self) -> PartitionParams: ...
     @property
     def hwaddr(self) -> HwAddr: ...
     @property

@@ -354,12 +354,15 @@ def link_partition(file: str, pkey: PKey) -> Finding:
         return Finding(name, "fail", text, f"add to {file}: {added}")
     except IpoibuError as error:
         return Finding(name, "fail", str(error))
-    return Finding(
-        name,
-        "ok",
+    detail = (
         f"{group.place}: partition {partition.name} ({pkey.full}) has a link of MTU "
-        f"{group.mtu_bytes - ENCAP_LEN}, Q_Key {group.qkey:#x}, scope {group.scope:#x}",
+        f"{group.mtu_bytes - ENCAP_LEN}, Q_Key {group.qkey:#x}, scope {group.scope:#x}"
     )
+    if not partition.has_full_member():
+        detail += ", but no full member, and limited members cannot reach each other"
+        remedy = "make ports full members: ALL=full, or 0xGUID=full after ALL=limited"
+        return Finding(name, "warn", detail, remedy)
+    return Finding(name, "ok", detail)
 
 
 def _number(path: Path) -> int | None:

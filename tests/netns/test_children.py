@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -426,7 +427,7 @@ GUIDS = [f"0x000000fffe{number:06x}" for number in (1, 2, 3)]  # MAC 02:00:00:00
 
 
 def test_a_file_makes_the_link_and_limited_members_talk_to_full_ones_only(
-    tmp_path: Path, until: Until
+    tmp_path: Path, until: Until, cli: Cli
 ) -> None:
     """As on InfiniBand, two keys without the membership bit do not match."""
     file = tmp_path / "partitions.conf"
@@ -444,6 +445,11 @@ def test_a_file_makes_the_link_and_limited_members_talk_to_full_ones_only(
         for target in (other.ipv4.ip, other.ipv6.ip):
             assert not reaches(limited, str(target))
         until(lambda: other.ask("stats")["fabric.drop_pkey"] > before)
+        assert "pkey 0x8001 membership limited " in cli(other, "show").stdout
+        assert "pkey 0x8001 qkey " in cli(full, "show").stdout
+        warning = r"warn  membership +ib0 is a limited member of partition 0x8001: .*; [1-9]"
+        assert re.search(warning, cli(other, "doctor").stdout)
+        assert "membership" not in cli(full, "doctor").stdout
 
 
 def test_a_child_has_connections_with_a_host_that_is_in_no_other_partition(

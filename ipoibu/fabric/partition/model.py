@@ -19,6 +19,7 @@ from ipoibu.proto.partition_line import (
 from ipoibu.wire.mgid import broadcast
 
 DEFAULT_RATE: Final = 3  # 10 Gb/s
+_ANY_OTHER: Final = 0  # no port has this GUID
 IP_SIGNATURES: Final = (b"\x40\x1b", b"\x60\x1b")  # RFC 4391 §4
 
 
@@ -82,6 +83,12 @@ class Partition:
         words = {Ports.ALL, Ports.ALL_CAS, guid} | ({Ports.SELF} if is_sm else set())
         rules = [member.membership for member in self.members if member.ports in words]
         return rules[-1] if rules else None
+
+    def has_full_member(self) -> bool:
+        """Return whether some port may be a full member, apart from the subnet manager's."""
+        named = {member.ports for member in self.members if not isinstance(member.ports, Ports)}
+        memberships = {self.membership(guid) for guid in {*named, _ANY_OTHER}}
+        return not memberships <= {None, MemberType.LIMITED}
 
     def broadcast_groups(self) -> list[Group]:
         """Return the broadcast groups, one for each scope; there are none without the `ipoib` flag."""

@@ -21,6 +21,7 @@ SHOW = {
     "mtu": 2044,
     "link_mtu": 2044,
     "pkey": "0xffff",
+    "membership": "full",
     "qkey": "0x00000b1b",
     "hwaddr": HWADDR,
     "broadcast": "00:ff:ff:ff:ff:12:40:1b:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff",
@@ -112,6 +113,11 @@ def test_an_interface_is_shown_with_its_20_byte_address() -> None:
         "    inet 10.0.0.1 preferred\n"
         "    inet6 fd00::1 tentative"
     )
+
+
+def test_a_limited_member_is_shown_as_one() -> None:
+    text = show.text([("ib0", {**SHOW, "membership": "limited"})])
+    assert "    pkey 0xffff membership limited qkey 0x00000b1b " in text
 
 
 def test_neighbours_read_as_ip_neigh_prints_them() -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pytest
 
+from ipoibu.addr import PKey
 from ipoibu.daemon import drop_log
+from ipoibu.daemon.counters import counter
 from ipoibu.daemon.drop_log import DropLog, Drops
 from ipoibu.errors import Closed
+from ipoibu.ib import PartitionParams
 
 SOURCES: Final = {"fabric.drop_too_long": "fe80::7", "fabric.drop_qkey": "192.0.2.7"}
 
@@ -52,19 +56,29 @@ def test_a_counter_that_begins_anew_is_no_drop() -> None:
     assert drops.look(2.0, {"fabric.drop_qpn": 2}) == [("fabric.drop_qpn", 2)]
 
 
-def test_packets_that_are_too_long_are_a_warning_with_the_likely_cause(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+Logged = list[tuple[str, str]]
+LogOf = Callable[..., Logged]
+
+
+@pytest.fixture
+def log_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> LogOf:
+    """`log_of(STATS, STATS...)` returns the level and the text of each line about these counters."""
     monkeypatch.setattr(drop_log, "DROP_LOOK_S", 0.0)
-    looks = iter(
-        [
-            {"fabric.drop_too_long": 0, "fabric.drop_qkey": 0, "tx_no_route": 0},
-            {"fabric.drop_too_long": 1, "fabric.drop_qkey": 2, "tx_no_route": 3},
-        ]
-    )
+
+    def of(*stats: dict[str, int], is_limited: bool = False) -> Logged:
+        with caplog.at_level(logging.INFO):
+            _write_all(iter(stats), is_limited=is_limited)
+        records = [it for it in caplog.records if it.name.endswith("log")]
+        return [(it.levelname, it.getMessage()) for it in records]
+
+    return of
+
+
+def _write_all(looks: Iterator[dict[str, int]], *, is_limited: bool) -> None:
 
     class Ended:
         mtu = 2044
+        params = PartitionParams(PKey(0x8005), 0xB1B, 2048, is_limited=is_limited)
 
         def stats(self) -> dict[str, int]:
             for look in looks:
@@ -83,11 +97,14 @@ def test_packets_that_are_too_long_are_a_warning_with_the_likely_cause(
                 await log._task
             await log.close()
 
-    with caplog.at_level(logging.INFO):
-        asyncio.run(main())
-    assert [
-        (it.levelname, it.getMessage()) for it in caplog.records if it.name.endswith("log")
-    ] == [
+    asyncio.run(main())
+
+
+def test_packets_that_are_too_long_are_a_warning_with_the_likely_cause(log_of: LogOf) -> None:
+    assert log_of(
+        {"fabric.drop_too_long": 0, "fabric.drop_qkey": 0, "tx_no_route": 0},
+        {"fabric.drop_too_long": 1, "fabric.drop_qkey": 2, "tx_no_route": 3},
+    ) == [
         (
             "WARNING",
             "ib0: dropped a packet from fe80::7, fabric.drop_too_long: another host of the link probably"
@@ -99,3 +116,25 @@ def test_packets_that_are_too_long_are_a_warning_with_the_likely_cause(
         ),
         ("INFO", "ib0: dropped 3 packets, tx_no_route: an unreachable route"),
     ]
+
+
+def test_a_limited_member_names_its_membership_once(
+    log_of: LogOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drop_log, "DROP_LOG_MIN_S", 0.0)
+    monkeypatch.setattr(drop_log, "DROP_LOG_MAX_S", 0.0)
+    lines = log_of(*({"fabric.drop_pkey": count} for count in range(3)), is_limited=True)
+    assert lines == [
+        (
+            "WARNING",
+            "ib0: dropped a packet, fabric.drop_pkey: this host is a limited member of partition 0x8005,"
+            " and probably the sender is one, too: two limited members cannot reach each other; make one"
+            " of them a full member in partitions.conf",
+        ),
+        ("INFO", f"ib0: dropped a packet, fabric.drop_pkey: {counter('fabric.drop_pkey').meaning}"),
+    ]
+
+
+def test_a_full_member_drops_foreign_packets_without_a_warning(log_of: LogOf) -> None:
+    [(level, text)] = log_of({"fabric.drop_pkey": 0}, {"fabric.drop_pkey": 1})
+    assert (level, "limited member of partition" in text) == ("INFO", False)

@@ -375,6 +375,22 @@ def test_what_ends_a_line_elsewhere_ends_none_here() -> None:
     assert [int(each.pkey) for each in partitions] == [0x7FFF, 1, 3]
 
 
+@pytest.mark.parametrize(
+    ("members", "has_one"),
+    [
+        ("ALL=limited, SELF=full", False),
+        ("ALL=full", True),
+        ("ALL=both", True),
+        ("ALL=full, ALL_CAS=limited", False),
+        ("ALL=limited, 0x10=full", True),
+        ("0x10=full, ALL=limited", False),
+        ("NONE", False),
+    ],
+)
+def test_a_partition_without_a_full_member_is_known(members: str, has_one: bool) -> None:
+    assert only(f"p=1, ipoib: {members};").has_full_member() is has_one
+
+
 def test_a_membership_that_nobody_knows_is_limited_with_a_warning() -> None:
     partitions = parse("p=0x1 : 0x10=fully;")
     assert partitions.partition(PKey(1)).membership(0x10) is LIMITED

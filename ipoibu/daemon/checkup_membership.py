@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The part of the checkup about limited members: running interfaces that no other limited member reaches.
+
+It asks the daemons of this network namespace, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from ipoibu.daemon.client import Client
+from ipoibu.daemon.runtime import names
+from ipoibu.errors import IpoibuError
+from ipoibu.host.finding import Finding
+
+CHECK: Final = "membership"
+
+
+def memberships() -> Iterator[Finding]:
+    """Yield a finding about every interface of this network namespace that is a limited member; about one
+    that does not answer, nothing."""
+    running: list[str] = []
+    with suppress(IpoibuError, OSError):
+        running = [name for name in names() if "@" not in name]
+    for name in running:
+        with suppress(IpoibuError, OSError), Client(name) as client:
+            shown = client.request("show")
+            if shown.get("membership") == "limited":
+                yield finding(name, shown, client.request("stats"))
+
+
+def finding(name: str, shown: Mapping[str, Any], stats: Mapping[str, int]) -> Finding:
+    """Explain a limited member, by what `ipoibu show` and `ipoibu stats` say about the interface."""
+    text = f"{name} is a limited member of partition {shown['pkey']}: it reaches full members alone"
+    dropped = stats.get("fabric.drop_pkey", 0)
+    if dropped:
+        text += f"; {dropped} packets of other limited members, or partitions, were dropped"
+    remedy = (
+        f"make the port a full member: 0x{shown['guid']}=full in the partition of partitions.conf"
+    )
+    return Finding(CHECK, "warn", text, remedy)
