@@ -102,7 +102,9 @@ class Engine:
             proxies=self._proxies,
             proxied=self._proxied,
         )
-        self._routers = Routers(context, self._ask_router)
+        self._routers = Routers(
+            context, self._ask_router, self._neighbours.solicit, self._neighbours.is_reachable
+        )
         self._neighbours.watcher = self._routers
         self._nd = NdResolver(
             context,
@@ -636,6 +638,7 @@ class Engine:
     def _ask_router(self, now: float, ip: IpAddress) -> None:
         if self._link.is_up:
             self._neighbours.wanted(now, ip)
+            self._neighbours.used(now, ip)
 
     def _is_joined(self, address: IpAddress) -> bool:
         if isinstance(address, IPv4Address):

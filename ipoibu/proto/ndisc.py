@@ -124,14 +124,22 @@ class NdResolver:
             case RouterSolicitation():
                 self._learn(now, message.source, message.lladdr, is_router=False)
             case RouterAdvertisement():
-                self._learn(now, message.source, message.lladdr, is_router=True)
-                self._context.emit(Deliver(ndisc.strip_untrusted(packet)[0]))
-                self._routers.advertised(now, message)
+                sender = message.lladdr or _sender(source)
+                is_used = self._routers.advertised_untrusted(now, message, packet, sender)
+                # a router without a place gets none among the neighbours, either
+                if is_used or self._neighbours.hwaddr(message.source) is not None:
+                    self._learn(now, message.source, message.lladdr, is_router=True)
                 return
             case Redirect() if is_host(message.target) and message.target not in self._addresses:
                 is_router = message.target != message.redirected  # RFC 4861 §8.3
-                self._learn(now, message.target, message.lladdr, is_router)
+                if self._may_redirect(message.source):
+                    self._learn(now, message.target, message.lladdr, is_router)
         self._context.emit(Deliver(ndisc.strip_untrusted(packet)[0]))
+
+    def _may_redirect(self, source: IPv6Address) -> bool:
+        """Return whether packets of ours go to `source`, as RFC 4861 §8.1 demands of a redirect; the stack
+        checks that for the packet's destination."""
+        return source in self._routers or self._neighbours.is_gateway(source)
 
     def _is_refused(self, now: float, source: FrameSource, message: ndisc.Message) -> bool:
         """Return whether the option contradicts the datagram; a redirect names another host anyway."""
@@ -218,6 +226,8 @@ class NdResolver:
         )
         if not is_valid:
             return
+        if message.solicited and message.router:
+            self._routers.answered(now, target, is_router=True)
         ceased = self._neighbours.set_router(target, message.router)
         if ceased:
             self._context.emit(Log(logging.INFO, f"{target} is no longer a router"))

@@ -197,6 +197,11 @@ class Neighbours:
         entry = self._entries.get(ip)
         return entry.hwaddr if entry else None
 
+    def is_reachable(self, ip: IpAddress) -> bool:
+        """Return whether the neighbour has answered lately."""
+        entry = self._entries.get(ip)
+        return entry is not None and entry.state is State.REACHABLE
+
     def is_asked(self, ip: IpAddress) -> bool:
         """Return whether we wait for an answer about `ip`."""
         entry = self._entries.get(ip)
@@ -236,6 +241,10 @@ class Neighbours:
         entry = self._entries.get(ip)
         if entry is not None and entry.state in ROUTER_DURATION_S:
             self._arm(now, entry)
+
+    def is_gateway(self, ip: IpAddress) -> bool:
+        """Return whether a route of our host leads to `ip`."""
+        return ip in self._gateways
 
     def source_ready(self, now: float, version: int) -> None:
         """An address to ask from became ours: solicit at once all neighbours for which packets wait."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from typing import Final
@@ -193,9 +194,11 @@ def parse_untrusted(packet: Octets) -> Message:
     return _message_untrusted(_open_untrusted(packet))
 
 
-def strip_untrusted(packet: Octets) -> tuple[bytes, HwAddr | None]:
-    """Return the packet without its link-layer options, with lengths and checksum corrected, and
-    the address.
+def strip_untrusted(
+    packet: Octets, without: Collection[Option] = ()
+) -> tuple[bytes, HwAddr | None]:
+    """Return the packet without its link-layer options and those of `without`, with lengths and checksum
+    corrected, and the address.
 
     The local stack gets RS, RA and redirects this way: a TUN has no link-layer address, and Linux ignores
     the prefixes of a router advertisement whose option does not fit its device. The checks are those of
@@ -203,8 +206,12 @@ def strip_untrusted(packet: Octets) -> tuple[bytes, HwAddr | None]:
     """
     opened = _open_untrusted(packet)
     hwaddr = _message_untrusted(opened).lladdr
-    kept = (option.pack() for option in opened.options if option.type not in _LINK_LAYER)
-    return _seal(opened.header, opened.extensions, opened.fixed + b"".join(kept)), hwaddr
+    kept = b"".join(
+        option.pack()
+        for option in opened.options
+        if option.type not in _LINK_LAYER and option not in without
+    )
+    return _seal(opened.header, opened.extensions, opened.fixed + kept), hwaddr
 
 
 @dataclass(frozen=True, slots=True)

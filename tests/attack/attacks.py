@@ -13,11 +13,13 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
 from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, PKey, Qpn
+from ipoibu.proto.advertised import PREFIX_INFORMATION
 from ipoibu.wire import arp, ip, mad, mgid, ndisc
 from ipoibu.wire.cm_code import CLASS, CLASS_VERSION, SEND, Attribute
 from ipoibu.wire.cm_private import Private, ServiceForm, service_id
 from ipoibu.wire.cm_setup import Path, Req
 from ipoibu.wire.encap import Encap, EtherType
+from ipoibu.wire.ndopt import Option
 
 DATAGRAM: Final = 20  # BTH and DETH
 ENCAP: Final = DATAGRAM + 4
@@ -191,6 +193,21 @@ def lying_advertisements(target: Target, victim: IPv6Address) -> Flood:
     frame = Encap(EtherType.IPV6, message.pack()).pack()
     at = DATAGRAM + frame.index(false.raw) + 12
     return Flood(_datagram(target, frame), (f"twin:{at}:{at + 2}",))
+
+
+def router_advertisements(target: Target, *, prefixes: bool = False) -> Flood:
+    """Advertisements of routers that do not exist, each from another port; with `prefixes` those of one
+    router, each with another prefix."""
+    router = IPv6Address("fe80::1:0:ffff:0:ffff")
+    lasts = struct.pack("!BBII4x", 64, 0xC0, 86_400, 86_400)
+    prefix = IPv6Address("fd88:0:ffff:0:ffff::").packed
+    options = (Option(PREFIX_INFORMATION, lasts + prefix),) if prefixes else ()
+    message = ndisc.RouterAdvertisement(router, ndisc.ALL_NODES, None, options, lifetime_s=9000)
+    frame = Encap(EtherType.IPV6, message.pack()).pack()
+    at = DATAGRAM + frame.index(prefix) + 2 if prefixes else ENCAP + 8 + 8
+    return Flood(
+        _datagram(target, frame), (f"twin:{at}:{at + 2}", f"twin:{at + 4}:{at + 6}", "source:4")
+    )
 
 
 def packets(target: Target, source: Gid = STRANGER, *, invented: bool = False) -> Flood:

@@ -179,14 +179,14 @@ MUTATIONS: Final = (
     Mutation(
         "U1",
         _PROTO + "routers.py",
-        "if lifetime_s else advertisement.flags & ~_PREFERENCE",
+        "if router_s else advertisement.flags & ~_PREFERENCE",
         "",
     ),
     Mutation(
         "U2",
         _PROTO + "routers.py",
-        'left_s(_route_s(each)).to_bytes(4, "big")',
-        "each.body[2:6]",
+        "with_lifetime(each, left_s(lifetime_s(each)))",
+        "each",
     ),
     Mutation("S1", _WIRE + "membership.py", "if kind in _FILTERS:", "if True:"),
     Mutation("S2", _WIRE + "membership.py", "else before - sources", "else before"),
@@ -267,9 +267,9 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "L6",
-        _PROTO + "ndisc.py",
-        "self._context.emit(Deliver(ndisc.strip_untrusted(packet)[0]))\n                self._routers",
-        "self._context.emit(Deliver(packet))\n                self._routers",
+        _PROTO + "routers.py",
+        "self._context.emit(Deliver(ndisc.strip_untrusted(packet, refused)[0]))",
+        "self._context.emit(Deliver(packet))",
     ),
     Mutation(
         "C11", "ipoibu/limits.py", "CONNECTION_RETRIES: Final = 0", "CONNECTION_RETRIES: Final = 7"

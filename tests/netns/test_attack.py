@@ -17,11 +17,12 @@ import pytest
 from ipoibu.addr import IpAddress
 from ipoibu.lab import Lab
 from ipoibu.lab.host import INTERFACE, Host
-from ipoibu.limits import CONTROL_STRANGERS
+from ipoibu.limits import ADVERTISED_MAX, CONTROL_STRANGERS, ROUTERS_UNPROVEN_MAX
 from tests.attack import attacks
 from tests.attack.attacker import Attacker, gid
 from tests.attack.attacks import Flood, Target
 from tests.attack.stream import Stream
+from tests.netns.advertising import advertise_router
 
 pytestmark = [pytest.mark.netns, pytest.mark.serial]
 
@@ -62,6 +63,8 @@ EVERY: Final[dict[str, Callable[[Target], Flood]]] = {
     "flood: bad ICRC": attacks.bad_icrc,
     "flood: queue pair 1": attacks.gsi,
     "flood: ARP for others": lambda target: attacks.arp_requests(target, ABSENT, broadcast=True),
+    "flood: routers": attacks.router_advertisements,
+    "flood: prefixes": lambda target: attacks.router_advertisements(target, prefixes=True),
     "spoof: IP": lambda target: attacks.packets(target, gid(1)),
     "spoof: messages": lambda target: attacks.rc_requests(target, gid(1)),
     "spoof: refusals": lambda target: attacks.naks(target, gid(1)),
@@ -316,6 +319,44 @@ def test_invented_senders_are_refused_and_logged_and_a_new_host_is_reachable_at_
     lines = far.log().count("too many ARP and ND messages")  # of all tests: they share a rate
     assert 1 <= lines <= _counted(far, REFUSALS[1])
     assert len(far.ask("neigh")) - known <= CONTROL_STRANGERS * (took_s + 1) + 100
+
+
+# Router advertisements
+
+BEYOND: Final = "fd99::1"  # behind the router
+ADVERTISEMENTS: Final = 2 * ADVERTISED_MAX  # that reach the engine
+
+
+def _routes(host: Host) -> int:
+    return len(host.run(["ip", "-6", "route", "show", "dev", INTERFACE]).stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "most"), [(False, ROUTERS_UNPROVEN_MAX), (True, ADVERTISED_MAX)]
+)
+def test_invented_routers_and_prefixes_fill_neither_the_kernel_nor_the_place_of_a_real_router(
+    attacker: Attacker, until: Until, prefixes: bool, most: int
+) -> None:
+    with Lab() as lab:
+        router, host = lab.hosts
+        assert router.run(["ip", "address", "add", f"{BEYOND}/128", "dev", "lo"]).returncode == 0
+        forward = ["sysctl", "-qw", "net.ipv6.conf.all.forwarding=1"]
+        assert router.run(forward).returncode == 0
+
+        def reaches() -> bool:
+            return host.run(["ping", "-c1", "-W1", BEYOND]).returncode == 0
+
+        advertise_router(router, 0)
+        until(reaches)
+        own = _routes(host)
+        flood = attacks.router_advertisements(_target(host, until, "datagram"), prefixes=prefixes)
+        with attacker.flood(router, host, flood, 2 * CONTROL_STRANGERS):
+            until(lambda: _counted(host, "rx_control") > ADVERTISEMENTS)
+            assert _routes(host) <= own + most + 1  # the router of the prefixes
+            until(reaches)
+            assert host.ask("show")["name"] == INTERFACE
+        until(reaches)
+        assert _counted(host, "engine.defect") == 0
 
 
 # Every attack

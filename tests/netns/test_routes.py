@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -18,6 +16,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from tests.netns.advertising import advertise_router
 
 pytestmark = pytest.mark.netns
 
@@ -160,16 +159,6 @@ def test_every_next_hop_is_the_kernels() -> None:
         child.stdin.close()
         assert child.wait(60) == 0
     assert compared > 50
-
-
-def advertise_router(host: Host, flags: int) -> None:
-    """A router advertisement with a lifetime of half an hour and these flags, from the host's ib0."""
-    advertisement = struct.pack(">BBHBBHII", 134, 0, 0, 64, flags, 1800, 0, 0)
-    index = host.interface_index()
-    with host.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as raw:
-        raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
-        raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
-        raw.sendto(advertisement, ("ff02::1", 0, 0, index))
 
 
 def test_a_dead_router_is_left_for_another_one(sh: Sh, until: Until) -> None:

@@ -260,6 +260,7 @@ def test_a_router_solicitation_is_handed_on_and_teaches_the_asker() -> None:
 def test_a_redirect_teaches_where_its_target_is() -> None:
     bench = Bench()
     router, better = IPv6Address("fe80::99"), PEER_V6
+    bench.host.carry_out(bench.host.engine.gateway_changed(bench.now, router, is_used=True))
     bench.nd(Redirect(router, OUR_V6, better, ELSEWHERE, PEER))
     info = bench.neighbour(PEER_TEXT)
     assert info is not None
@@ -267,9 +268,18 @@ def test_a_redirect_teaches_where_its_target_is() -> None:
     assert len(bench.host.delivered) == 1
 
 
+def test_a_redirect_of_a_host_to_which_no_packet_of_ours_goes_makes_no_neighbour() -> None:
+    bench = Bench()
+    bench.nd(Redirect(IPv6Address("fe80::99"), OUR_V6, PEER_V6, ELSEWHERE, PEER))
+    assert bench.host.engine.neighbours(bench.now) == []
+    assert len(bench.host.delivered) == 1  # the stack decides about the rest
+
+
 def test_a_redirect_to_ourselves_teaches_nothing() -> None:
     bench = Bench()
-    bench.nd(Redirect(IPv6Address("fe80::99"), OUR_V6, OUR_V6, ELSEWHERE, PEER))
+    router = IPv6Address("fe80::99")
+    bench.host.carry_out(bench.host.engine.gateway_changed(bench.now, router, is_used=True))
+    bench.nd(Redirect(router, OUR_V6, OUR_V6, ELSEWHERE, PEER))
     assert bench.host.engine.neighbours(bench.now) == []
 
 

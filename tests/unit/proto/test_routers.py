@@ -3,15 +3,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import IPv6Address
 from typing import NamedTuple
 
 import pytest
 
 from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.limits import ROUTER_RETRY_S, ROUTERS_MAX
+from ipoibu.limits import (
+    ADVERTISED_MAX,
+    ADVERTISED_NEW_BURST,
+    ADVERTISED_REPEATED_S,
+    MAX_UNICAST_SOLICIT,
+    ROUTER_ADVERTISEMENT_MAX_BYTES,
+    ROUTER_RETRY_S,
+    ROUTER_TRIALS_BURST,
+    ROUTER_TRIALS_PER_S,
+    ROUTERS_MAX,
+    ROUTERS_UNPROVEN_MAX,
+)
+from ipoibu.proto.advertised import PREFIX_INFORMATION, ROUTE_INFORMATION, lifetime_s
 from ipoibu.proto.effects import Publish
-from ipoibu.proto.routers import ROUTE_INFORMATION
 from ipoibu.wire import ndisc
 from ipoibu.wire.ndisc import ALL_NODES, NeighbourAdvertisement, RouterAdvertisement
 from ipoibu.wire.ndopt import Option
@@ -127,8 +139,11 @@ def test_the_only_router_is_kept_until_another_one_lives(bench: Bench) -> None:
     assert heard(bench) == []
     advertise(bench, LOW)
     assert heard(bench) == [(LOW.ip, 1800), (HIGH.ip, 0)]
-    advertise(bench, HIGH)  # it is back, and says so itself
-    assert heard(bench) == [(HIGH.ip, 1800)]
+    advertise(bench, HIGH, 1800, PREFIX)  # it is back, or another host says so
+    assert heard(bench) == []
+    answer(bench, HIGH)
+    message = last(bench)
+    assert (message.source, message.lifetime_s, message.options) == (HIGH.ip, 1800, (PREFIX,))
 
 
 def test_of_two_silent_routers_one_stays(bench: Bench) -> None:
@@ -167,16 +182,206 @@ def test_a_router_whose_lifetime_ends_is_forgotten(bench: Bench) -> None:
     assert heard(bench) == []
 
 
-def test_more_routers_than_the_table_holds_are_counted_and_make_room_in_time() -> None:
+def test_advertisements_in_the_name_of_a_dead_router_do_not_bring_it_back(bench: Bench) -> None:
+    """The sender is asked, no more often than new routers are."""
+    use(bench, HIGH, 12)
+    assert heard(bench) == [(HIGH.ip, 0)]
+    bench.clear()
+    for _ in range(int(2 * ROUTER_TRIALS_BURST)):
+        advertise(bench, HIGH)
+    assert heard(bench) == []
+    assert 1 <= len(bench.sent_nd()) <= ROUTER_TRIALS_BURST
+
+
+# Invented routers
+
+
+def invented(count: int, first: int = 0x1000) -> list[Router]:
+    return [_router(first + number) for number in range(count)]
+
+
+def known_to_the_stack(bench: Bench, known: set[IPv6Address]) -> None:
+    """Change `known` as the stack's default routers by what it has heard since the last call."""
+    for source, left_s in heard(bench):
+        (known.add if left_s else known.discard)(source)
+
+
+def test_of_invented_routers_the_stack_hears_a_few_and_each_costs_one_question_at_most() -> None:
     bench = Bench()
-    for number in range(ROUTERS_MAX + 1):
-        advertise(bench, _router(0x100 + number), 10)
-    assert bench.host.counts["router_table_full"] == 1
-    bench.run(11)
+    neighbours = len(bench.host.engine.neighbour_ips())
+    for number, router in enumerate(invented(20 * ROUTERS_MAX)):
+        advertise(bench, router)
+        if number % 50 == 49:
+            bench.run(0.1)  # 500 a second, as the pump passes them up
+    stack: set[IPv6Address] = set()
+    known_to_the_stack(bench, stack)
+    assert len(stack) == ROUTERS_UNPROVEN_MAX
+    assert len(bench.host.engine.neighbour_ips()) - neighbours <= ROUTERS_UNPROVEN_MAX
+    assert len(bench.host.engine._routers) == ROUTERS_MAX
+    took_s = 20 * ROUTERS_MAX / 500
+    asked = ROUTER_TRIALS_BURST + took_s * ROUTER_TRIALS_PER_S
+    spare = (ROUTERS_MAX + ROUTERS_UNPROVEN_MAX) * MAX_UNICAST_SOLICIT
+    assert len(bench.sent_nd()) <= asked + spare
+    counts = bench.host.counts
+    assert counts["router_refused"] + counts["router_evicted"] >= 18 * ROUTERS_MAX
+    lines = [line for line in bench.host.log if "router" in line]
+    assert 1 <= len(lines) <= 20
+    bench.run(ROUTER_RETRY_S)
+    bench.clear()
+    assert len(bench.host.engine._routers) <= ROUTERS_UNPROVEN_MAX  # the trials are over
+
+
+def test_a_router_that_was_there_first_stays_and_a_new_one_is_heard_when_it_answers() -> None:
+    bench = Bench()
     advertise(bench, HIGH)
-    assert bench.host.counts["router_table_full"] == 1
-    answer(bench, HIGH, is_router=False)
-    assert (HIGH.ip, 0) in heard(bench)
+    for router in invented(20 * ROUTERS_MAX):
+        advertise(bench, router)
+        bench.run(0.002)
+        for _, message in bench.sent_nd():
+            if isinstance(message, ndisc.NeighbourSolicitation) and message.target == HIGH.ip:
+                answer(bench, HIGH)
+        bench.sent.clear()
+    stack: set[IPv6Address] = set()
+    known_to_the_stack(bench, stack)
+    assert HIGH.ip in stack
+    idle(bench, ROUTER_RETRY_S + 5, HIGH)
+    known_to_the_stack(bench, stack)
+    assert stack == {HIGH.ip}  # the others do not answer
+    for router in invented(ROUTERS_MAX, 0x4000):
+        advertise(bench, router)
+    bench.run(1)
+    advertise(bench, LOW, 1800, ROUTE, PREFIX)
+    known_to_the_stack(bench, stack)
+    assert LOW.ip not in stack
+    answer(bench, LOW)
+    message = last(bench)
+    assert (message.source, message.options) == (LOW.ip, (ROUTE, PREFIX))
+
+
+def test_a_router_that_answers_never_makes_room_for_others() -> None:
+    bench = Bench()
+    real = invented(ROUTERS_MAX)
+    for router in real:
+        advertise(bench, router)
+        answer(bench, router)
+    assert len(heard(bench)) == ROUTERS_MAX
+    advertise(bench, HIGH)
+    assert bench.host.counts["router_refused"] == 1
+    assert heard(bench) == []
+    advertise(bench, real[0], 0)
+    advertise(bench, HIGH)
+    assert heard(bench) == [(real[0].ip, 0), (HIGH.ip, 1800)]
+
+
+def test_routers_whose_lifetime_is_over_make_room() -> None:
+    bench = Bench()
+    for router in invented(ROUTERS_MAX):
+        advertise(bench, router, 10)
+        answer(bench, router)
+    bench.run(11)
+    heard(bench)
+    advertise(bench, HIGH)
+    assert heard(bench) == [(HIGH.ip, 1800)]
+    assert bench.host.counts["router_refused"] == 0
+
+
+def test_a_dead_router_makes_room_for_one_that_answers() -> None:
+    bench = Bench()
+    real = invented(ROUTERS_MAX)
+    for router in real:
+        advertise(bench, router)
+        answer(bench, router)
+    use(bench, real[0], 12, *real[1:])
+    assert (real[0].ip, 0) in heard(bench)
+    advertise(bench, HIGH)
+    assert heard(bench) == [(HIGH.ip, 1800)]
+    assert bench.host.counts["router_evicted"] == 1
+
+
+def test_an_advertisement_that_no_datagram_holds_gets_its_sender_no_place() -> None:
+    bench = Bench()
+    count = ROUTER_ADVERTISEMENT_MAX_BYTES // 8
+    advertise(bench, HIGH, 1800, *(Option(200, bytes(6)) for _ in range(count)))
+    assert heard(bench) == []
+    assert bench.host.counts["router_refused"] == 1
+
+
+# Their prefixes and routes
+
+
+def prefix(number: int, lifetime_s: int = 1800) -> Option:
+    lasts = lifetime_s.to_bytes(4, "big")
+    body = bytes((64, 0xC0)) + 2 * lasts + bytes(4) + number.to_bytes(8, "big") + bytes(8)
+    return Option(PREFIX_INFORMATION, body)
+
+
+def route(number: int, lifetime_s: int = 1800) -> Option:
+    lasts = lifetime_s.to_bytes(4, "big")
+    return Option(ROUTE_INFORMATION, bytes((64, 0)) + lasts + number.to_bytes(8, "big"))
+
+
+def held_by_the_stack(bench: Bench, held: set[bytes]) -> None:
+    """Change `held` as the stack's prefixes by what it has heard since the last call."""
+    for message in _advertisements(bench):
+        for option in message.options:
+            key = option.body[-16:] if option.type == PREFIX_INFORMATION else option.body[6:]
+            (held.add if lifetime_s(option) else held.discard)(key)
+
+
+@pytest.mark.parametrize("make", [prefix, route])
+@pytest.mark.parametrize("router_s", [0, 1800])
+def test_invented_prefixes_are_bounded_and_new_ones_are_few_and_withdrawn(
+    make: Callable[..., Option], router_s: int
+) -> None:
+    """The router may be a real one, in whose name an attacker speaks, or no default router."""
+    bench = Bench()
+    held: set[bytes] = set()
+    advertise(bench, HIGH, router_s, make(1))
+    bench.run(ADVERTISED_REPEATED_S)
+    advertise(bench, HIGH, router_s, make(1))
+    for number in range(4 * ADVERTISED_MAX):
+        advertise(bench, HIGH, router_s, make(100 + 2 * number), make(101 + 2 * number))
+        held_by_the_stack(bench, held)
+        bench.run(0.01)
+    assert bench.host.counts["prefix_refused"] > 6 * ADVERTISED_MAX
+    assert 0 < bench.host.counts["prefix_evicted"] <= ADVERTISED_NEW_BURST
+    assert len(held) == ADVERTISED_MAX
+    assert make(1).body[-8 if make is route else -16 :] in {key[:16] for key in held}
+    bench.run(1)
+    advertise(bench, HIGH, router_s, make(2))
+    held_by_the_stack(bench, held)
+    assert len(held) == ADVERTISED_MAX
+    assert any(key.startswith((2).to_bytes(8, "big")) for key in held)
+
+
+def test_a_withdrawn_prefix_leaves_the_routes_of_its_router_as_they_are() -> None:
+    bench = Bench()
+    advertise(bench, HIGH, 1800, route(7), flags=HIGH_FLAGS)
+    for number in range(ADVERTISED_MAX):
+        advertise(bench, HIGH, 1800, prefix(number), flags=HIGH_FLAGS)
+    bench.run(10)
+    heard(bench)
+    advertise(bench, HIGH, 1800, prefix(4000), flags=HIGH_FLAGS)
+    withdrawal, delivered = _advertisements(bench)
+    assert 1780 <= withdrawal.lifetime_s <= 1800
+    assert withdrawal.flags == HIGH_FLAGS
+    assert withdrawal.options == (route(7, 0),)
+    assert delivered.options == (prefix(4000),)
+
+
+def test_prefixes_that_routers_repeat_never_make_room() -> None:
+    bench = Bench()
+    for _ in range(2):
+        for number in range(ADVERTISED_MAX):
+            advertise(bench, HIGH, 1800, prefix(number))
+        bench.run(ADVERTISED_REPEATED_S + 1)
+    heard(bench)
+    advertise(bench, HIGH, 1800, prefix(4000))
+    assert bench.host.counts["prefix_refused"] == 1
+    assert last(bench).options == ()
+    advertise(bench, HIGH, 1800, prefix(0, 0))  # what ends is passed on, and makes room
+    advertise(bench, HIGH, 1800, prefix(4000))
+    assert last(bench).options == (prefix(4000),)
 
 
 def test_a_gateway_of_a_route_is_probed_as_soon_as_a_router() -> None:
