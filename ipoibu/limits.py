@@ -147,6 +147,27 @@ CONTROL_PER_SENDER: Final = 256  # messages of one queue pair: a router with man
 CONTROL_STRANGERS: Final = 500  # messages of all hosts that are no neighbours
 CONTROL_KNOWN: Final = 2000  # messages about neighbours: at most so many restart at once
 CONTROL_ANSWERS: Final = 16  # answers to each of our requests
+# Misses that begin a resolution (ext/pump/resolution.h). One costs the engine 0.1 ms or more, and the
+# link three broadcasts; an answer gives its place back. Strangers, and addresses that were refused and are
+# asked for again, have a budget each.
+RESOLUTIONS_MAX: Final = 1024  # without an answer at once; Linux gc_thresh3 counts such neighbours
+RESOLUTIONS_PER_S: Final = 240  # places that become free again: Linux has 1024 in 3 s
+RESOLUTION_SHARE_PER_S: Final = 80  # of one program, or one kind of packets: a scanner's rate
+RESOLUTIONS_KNOWN_MAX: Final = 8192  # the same of hosts that have answered, and of gateways: ...
+RESOLUTIONS_KNOWN_PER_S: Final = 2000  # ... all neighbours of a busy host, after a flush
+RESOLUTION_KNOWN_SHARE_PER_S: Final = 700
+ROUTE_QUESTIONS_MAX: Final = 4096  # the same of flows whose route we ask the kernel for
+ROUTE_QUESTIONS_PER_S: Final = 3000
+ROUTE_QUESTION_SHARE_PER_S: Final = 1000
+RESOLUTION_BEGUN_MS: Final = 3500  # later packets to the same address cost nothing for so long
+RESOLUTION_AGAIN_MS: Final = 200  # TCP, DNS and ping repeat after a second; a scanner at once
+RESOLUTION_BEGUN_SLOTS: Final = 8192  # addresses remembered: under resolution ...
+RESOLUTION_KNOWN_SLOTS: Final = 16_384  # ... that have answered ...
+RESOLUTION_REFUSED_SLOTS: Final = 65_536  # ... refused: a second of 50 000 a second
+RESOLUTION_SHARES: Final = 256  # kinds, and programs; those with the same hash share one
+# Second and third broadcasts for strangers; the budgets above bound the first ones.
+RESOLUTION_REPEATS_PER_S: Final = 160.0
+RESOLUTION_REPEATS_BURST: Final = 1024.0
 # Fair shares of a saturated pump's writes (ext/pump/write_share.h). A write takes about as long as
 # the receipt of three packets (bench/notes/floods.md).
 WRITE_SHARE_UNIT_BYTES: Final = 4096  # the longest datagram

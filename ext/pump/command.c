@@ -28,6 +28,8 @@ static int set_neigh(struct ipu_pump *pump, const struct ipu_neigh_set *set)
     int error = ipu_neigh_set(&pump->neigh, &set->next_hop, ah, (enum ipu_neigh_action)set->action,
                               set->mtu, &former);
     ipu_ah_cache_put(&pump->ahs, error < 0 ? ah : former);
+    if (set->action == IPU_NEIGH_SEND)
+        ipu_resolution_answered(&pump->resolution, &set->next_hop, ipu_clock_coarse_ms());
     return error;
 }
 

@@ -374,6 +374,8 @@ static int init_tables(struct ipu_pump *pump, const struct ipu_pump_config *conf
         error = ipu_ah_cache_init(&pump->ahs, fabric, ah_max, ah_max / 4, NULL);
     if (error == 0)
         error = ipu_admission_init(&pump->admission);
+    if (error == 0)
+        error = ipu_resolution_init(&pump->resolution, config->resolution_parts, NULL);
     if (error == 0 && config->device->ethernet)
         error = ipu_handoff_init(pump);
     pump->ahs.is_named = ipu_batch_names;
@@ -473,6 +475,7 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     ipu_route_answers_free(&pump->answers);
     ipu_ah_cache_free(&pump->ahs);
     ipu_admission_free(&pump->admission);
+    ipu_resolution_free(&pump->resolution);
     ipu_handoff_free(pump);
     ipu_ring_free(&pump->commands);
     ipu_ring_free(&pump->events);

@@ -30,7 +30,8 @@ struct ipu_pump_config {
     uint32_t route_max;
     uint32_t route_answer_max;
     uint32_t ah_max;
-    uint32_t command_bytes; /* ring sizes, powers of two */
+    uint32_t resolution_parts; /* pumps that share the budgets of new resolutions; 0: one */
+    uint32_t command_bytes;    /* ring sizes, powers of two */
     uint32_t event_bytes;
     uint32_t capture_bytes;
     uint32_t

@@ -221,6 +221,7 @@ enum ipu_event_type {
     IPU_EVENT_CONNECTION_DROPPED, /* dropped: the same, of a connection */
     IPU_EVENT_LINK_PACKET,        /* frame: to an address that no guest has; data: the IP packet */
     IPU_EVENT_SPOOFED, /* next_hop: the source address, which another guest has; data: the MAC */
+    IPU_EVENT_RESOLUTION_LIMITED, /* next_hop: the first in a second that may not be resolved */
 };
 
 struct ipu_neigh_refused {

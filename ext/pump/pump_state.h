@@ -17,6 +17,7 @@
 #include "pump/neigh.h"
 #include "pump/pump.h"
 #include "pump/pump_abi.h"
+#include "pump/resolution.h"
 #include "pump/route.h"
 #include "pump/route_answers.h"
 #include "pump/segment.h"
@@ -94,6 +95,7 @@ struct ipu_pump {
     struct ipu_route_answers answers;
     struct ipu_ah_cache ahs;
     struct ipu_admission admission;
+    struct ipu_resolution resolution;
     struct ipu_guests *guests; /* behind a TAP; NULL where the device has IP packets */
     struct ipu_ring commands, events, captured;
     struct ipu_capture tap;
@@ -233,8 +235,8 @@ struct ipu_outbound {
  * engine. If the packet is a super-frame, there must be no other current one. */
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
 
-/* Emits an event about a packet that the engine will send later; the packet ends here, and is
- * counted. */
+/* Emits an event about a packet that the engine will send later, if there were few such events
+ * lately; the packet ends here, and is counted. */
 void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
                        const struct in6_addr *next_hop);
 

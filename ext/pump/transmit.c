@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/csum.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
@@ -291,6 +292,36 @@ static bool emit(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound
     return emit_packet(pump, type, packet, next_hop, mtu, ip_len);
 }
 
+/* Returns whether the engine may resolve the next hop, or ask for the route; otherwise the packet
+ * ends here, and is counted. */
+static bool may_resolve(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
+                        const struct in6_addr *next_hop)
+{
+    struct ipu_resolution *resolution = &pump->resolution;
+    uint64_t now_ms = ipu_clock_coarse_ms();
+    const struct ipu_flow *flow = &packet->flow;
+    struct ipu_resolution_flow source =
+        ipu_resolution_flow_of(resolution, packet->frame + IPU_TX_IP, packet->ip_len);
+    bool is_gateway = pump->guests == NULL && memcmp(next_hop, &flow->dst, sizeof *next_hop) != 0;
+    enum ipu_resolution_verdict verdict = IPU_RESOLVE;
+    if (type == IPU_EVENT_MISS)
+        verdict = ipu_resolution_judge(resolution, next_hop, source, is_gateway, now_ms);
+    else if (type == IPU_EVENT_ROUTE_ASK && !ipu_resolution_may_ask(resolution, source, now_ms))
+        verdict = IPU_RESOLVE_NOT;
+    if (verdict == IPU_RESOLVE)
+        return true;
+    if (verdict == IPU_RESOLVE_ERROR) {
+        IPU_COUNT(pump, tx_error_unresolved);
+        return false;
+    }
+    IPU_COUNT(pump, tx_resolution_limited);
+    if (ipu_resolution_report(resolution, now_ms))
+        (void)ipu_event_emit(
+            pump, &(struct ipu_event){.type = IPU_EVENT_RESOLUTION_LIMITED, .next_hop = *next_hop},
+            NULL);
+    return false;
+}
+
 void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
                        const struct in6_addr *next_hop)
 {
@@ -298,7 +329,7 @@ void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_ou
     bool may = !packet->engines || (packet->asked && type == IPU_EVENT_MISS);
     if (!may || ipu_ring_free_bytes(&pump->events) < reserve)
         IPU_COUNT(pump, tx_unresolved_hold);
-    else if (emit(pump, type, packet, next_hop, 0))
+    else if (may_resolve(pump, type, packet, next_hop) && emit(pump, type, packet, next_hop, 0))
         IPU_COUNT(pump, tx_missed);
 }
 

@@ -194,6 +194,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_EVENT_CONNECTION_DROPPED
         IPU_EVENT_LINK_PACKET
         IPU_EVENT_SPOOFED
+        IPU_EVENT_RESOLUTION_LIMITED
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
@@ -239,6 +240,7 @@ cdef extern from "pump/pump.h" nogil:
         uint32_t route_max
         uint32_t route_answer_max
         uint32_t ah_max
+        uint32_t resolution_parts
         uint32_t command_bytes
         uint32_t event_bytes
         uint32_t capture_bytes
@@ -276,6 +278,7 @@ EVENT_DROPPED = IPU_EVENT_DROPPED
 EVENT_CONNECTION_DROPPED = IPU_EVENT_CONNECTION_DROPPED
 EVENT_LINK_PACKET = IPU_EVENT_LINK_PACKET
 EVENT_SPOOFED = IPU_EVENT_SPOOFED
+EVENT_RESOLUTION_LIMITED = IPU_EVENT_RESOLUTION_LIMITED
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
@@ -301,7 +304,7 @@ cdef class Event:
 
     cdef readonly int type
     cdef readonly bytes data
-    # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK, NEIGH_REFUSED, SPOOFED
+    # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK, NEIGH_REFUSED, SPOOFED, RESOLUTION_LIMITED
     cdef readonly bytes next_hop
     cdef readonly int mtu  # TOO_BIG: largest packet of the next hop, bytes
     cdef readonly int src_qpn  # FRAME, CONTROL_LIMITED, DROPPED
@@ -327,7 +330,7 @@ cdef void decode(Event event, const ipu_event *record):
     """Set the fields of the record's type."""
     event.type = record.type
     if event.type in (IPU_EVENT_MISS, IPU_EVENT_USED, IPU_EVENT_UNREACHABLE, IPU_EVENT_WANTED,
-                      IPU_EVENT_ROUTE_ASK, IPU_EVENT_SPOOFED):
+                      IPU_EVENT_ROUTE_ASK, IPU_EVENT_SPOOFED, IPU_EVENT_RESOLUTION_LIMITED):
         event.next_hop = raw_address(&record.next_hop)
     elif event.type == IPU_EVENT_NEIGH_REFUSED:
         event.next_hop = raw_address(&record.neigh_refused.next_hop)
@@ -403,7 +406,7 @@ cdef class Pump:
                   uint32_t tx_frames=0, uint32_t rx_frames=1024, uint32_t connected_frames=0,
                   uint32_t frames_halved=0,
                   uint32_t neigh_max=131072, uint32_t route_max=131072, uint32_t ah_max=16384,
-                  uint32_t route_answer_max=65536,
+                  uint32_t route_answer_max=65536, uint32_t resolution_parts=1,
                   uint32_t command_bytes=1 << 20, uint32_t event_bytes=1 << 20,
                   uint32_t capture_bytes=1 << 22, busy_poll_us: int | None = None):
         cdef ipu_pump_config config
@@ -423,6 +426,7 @@ cdef class Pump:
         config.route_max = route_max
         config.route_answer_max = route_answer_max
         config.ah_max = ah_max
+        config.resolution_parts = resolution_parts
         config.command_bytes = command_bytes
         config.event_bytes = event_bytes
         config.capture_bytes = capture_bytes

@@ -142,6 +142,7 @@ class DataPath:
                 route_answer_max=ROUTE_ANSWERS_MAX,
                 ah_max=ADDRESS_HANDLES_MAX,
                 busy_poll_us=config.busy_poll_us,
+                resolution_parts=config.queues,
             )
             connected_frames = CONNECTED_FRAMES >> halved if is_connected else 0
             if joined is not None:  # each rail's connections have as many

@@ -201,6 +201,8 @@ class Shell:
         elif kind == _core.EVENT_LINK_PACKET:
             source = _source(event) if event.sgid is not None else None
             self.perform(engine.link_packet(now, source, event.data))
+        elif kind == _core.EVENT_RESOLUTION_LIMITED:
+            self.perform(engine.resolution_limited(now, address_of(event.next_hop)))
         elif kind == _core.EVENT_SPOOFED:
             self.perform(engine.spoofed(now, address_of(event.next_hop), Mac(event.data)))
         elif kind == _core.EVENT_MISS:

@@ -328,6 +328,13 @@ class Engine:
         self._context.warn("control_limited", now, text)
         return self._context.take(now)
 
+    def resolution_limited(self, now: float, next_hop: IpAddress) -> list[Effect]:
+        """The pump drops packets of this second to addresses that it does not know, the first one of them to
+        `next_hop`."""
+        text = f"too many new addresses: dropped packets to some, the first to {next_hop}"
+        self._context.warn("resolution_limited", now, text)
+        return self._context.take(now)
+
     def dropped(self, now: float, source: FrameSource, counter: str) -> list[Effect]:
         """The pump dropped a datagram of `source`, and has counted it under `counter`."""
         self._context.note_drop(now, source, counter)

@@ -26,6 +26,8 @@ from ipoibu.limits import (
     NEIGH_PERMANENT_MAX,
     NEIGH_REFUSALS_MAX,
     NEIGH_SUSPECTED_AT_ONCE,
+    RESOLUTION_REPEATS_BURST,
+    RESOLUTION_REPEATS_PER_S,
 )
 from ipoibu.proto.context import EngineContext, FrameSource, Resolver
 from ipoibu.proto.effects import Answered, NeighAction, Publish, SendPacket, Withdraw
@@ -41,6 +43,7 @@ from ipoibu.proto.nud import (
     Input,
     State,
 )
+from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.table import Machine
 from ipoibu.proto.transition import Topic, step
 from ipoibu.wire.ip import parse_untrusted
@@ -111,6 +114,7 @@ class Neighbours:
         self._owners: dict[_QueuePair, dict[IpAddress, None]] = {}  # of the REACHABLE entries
         self._permanent: set[IpAddress] = set()
         self._pending = 0
+        self._repeats = TokenBucket(RESOLUTION_REPEATS_PER_S, RESOLUTION_REPEATS_BURST)
         self._gateways: set[IpAddress] = set()  # of our host's routes
         self.watcher: Watcher | None = None
         self.is_pinged: Callable[[IpAddress], bool] = lambda ip: False
@@ -379,6 +383,8 @@ class Neighbours:
                     self._refuse(now, waiting)
             case Action.ASK | Action.PROBE:
                 entry.probes += 1
+                if action is Action.ASK and not self._may_ask(now, entry):
+                    return
                 known = entry.hwaddr if action is Action.PROBE else None
                 preferred = _source(entry.pending[0]) if entry.pending else None
                 self._resolvers[entry.ip.version].solicit(now, entry.ip, known, preferred)
@@ -393,6 +399,14 @@ class Neighbours:
                 self._withdraw(entry)
                 self._permanent.discard(entry.ip)
                 del self._entries[entry.ip]
+
+    def _may_ask(self, now: float, entry: _Entry) -> bool:
+        """Return whether to broadcast a question. The pump bounds the first questions about strangers, and
+        this bounds further ones: each is a load for the whole link."""
+        if entry.probes == 1 or entry.ip in self._gateways or self._repeats.take(now):
+            return True
+        self._context.count("neigh_repeat_limited")
+        return False
 
     def _record(self, entry: _Entry, hwaddr: HwAddr | None) -> None:
         """Store the address, and count a change: the host has restarted, or an attacker forges answers."""

@@ -222,6 +222,16 @@ def packets(target: Target, source: Gid = STRANGER, *, invented: bool = False) -
     return Flood(_datagram(target, frame), options, source)
 
 
+def invented_hosts(target: Target, to: IPv4Address) -> Flood:
+    """UDP packets of ever new hosts of the network of `to`, a /16, to a closed port: the target's kernel
+    answers each by an ICMP error."""
+    udp = struct.pack("!HHHH", 9, 9, 8 + 200, 0) + bytes(200)
+    packet = ip.Ipv4(IPv4Address(int(to) & 0xFFFF0000), to, 17, udp)
+    frame = Encap(EtherType.IPV4, packet.pack()).pack()
+    # The identification makes up for the source in the checksum of the header.
+    return Flood(_datagram(target, frame), (f"twin:{ENCAP + 14}:{ENCAP + 4}",))
+
+
 # Connections
 
 

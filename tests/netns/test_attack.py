@@ -4,8 +4,6 @@ than twice that."""
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +19,20 @@ from ipoibu.limits import ADVERTISED_MAX, CONTROL_STRANGERS, ROUTERS_UNPROVEN_MA
 from tests.attack import attacks
 from tests.attack.attacker import Attacker, gid
 from tests.attack.attacks import Flood, Target
+from tests.attack.gates import (
+    FULL,
+    FULL_WITHIN_S,
+    LATE_S,
+    MEASURE_S,
+    RESOLVED_MS,
+    TRIES,
+    answer_ms,
+    back_s_of,
+    counted,
+    own,
+    share_of,
+    slowed,
+)
 from tests.attack.stream import Stream
 from tests.netns.advertising import advertise_router
 
@@ -29,14 +41,6 @@ pytestmark = [pytest.mark.netns, pytest.mark.serial]
 Until = Callable[..., Any]
 
 RATE: Final = 100_000
-# How long each measurement lasts; make nightly has more time.
-MEASURE_S: Final = float(os.environ.get("ATTACK_SECONDS", "0.7"))
-TRIES: Final = 10  # the machine has other work, too
-BUSY: Final = 3.0  # processes that want each CPU: the test itself makes two
-FULL_WITHIN_S: Final = 2.0
-LATE_S: Final = 30.0
-FULL: Final = 0.5  # of the rate before; the rate of a stream varies so much on a busy machine
-
 NEAR: Final = IPv4Address("10.77.0.1")
 NEAR6: Final = IPv6Address("fd77::1")
 ABSENT: Final = IPv4Address("10.77.0.77")
@@ -107,34 +111,6 @@ def _target(host: Host, until: Until, mode: str) -> Target:
     return Target.of(host.ask("show"), host.ipv4.ip, host.ipv6.ip, qpn)
 
 
-def _slowed(rate: int, halvings: int) -> int:
-    """Return the rate of a flood after so many failures. Where other programs load the CPUs, a pump gets too
-    little of one for the full rate, and bad packets cost it less than others."""
-    is_busy = os.getloadavg()[0] > BUSY * (os.cpu_count() or 1)
-    return rate >> halvings if is_busy else rate
-
-
-def _share(
-    attacker: Attacker, lab: Lab, stream: Stream, floods: tuple[Flood, Flood], rate: int
-) -> float:
-    """Return the stream's rate under the second flood, relative to its rate under the first."""
-    rates = []
-    near, far = lab.hosts
-    for packets in floods:
-        with attacker.flood(near, far, packets, rate):
-            stream.rate(0.2)
-            rates.append(stream.rate(MEASURE_S))
-    return rates[1] / max(rates[0], 1.0)
-
-
-def _back_s(stream: Stream, bytes_per_second: float) -> float:
-    """Return the seconds until the stream is that fast, or LATE_S: another load may have begun meanwhile."""
-    try:
-        return stream.resumes(bytes_per_second, 10.0)
-    except AssertionError:
-        return LATE_S
-
-
 @pytest.mark.parametrize(("mode", "kind"), KINDS)
 def test_a_flood_leaves_tcp_half_of_what_bad_packets_leave_and_then_all(
     labs: Callable[[str], Lab], attacker: Attacker, until: Until, mode: str, kind: str
@@ -147,9 +123,9 @@ def test_a_flood_leaves_tcp_half_of_what_bad_packets_leave_and_then_all(
         shares, back_s = [0.0], [LATE_S]
         while len(shares) <= TRIES and (max(shares) < 0.5 or min(back_s) > FULL_WITHIN_S):
             full = max(stream.rate(0.3), stream.rate(0.3))
-            rate = _slowed(RATE, (len(shares) - 1) // 2)
-            shares.append(_share(attacker, lab, stream, floods, rate))
-            back_s.append(_back_s(stream, FULL * full))
+            rate = slowed(RATE, (len(shares) - 1) // 2)
+            shares.append(share_of(attacker, lab, stream, floods, rate))
+            back_s.append(back_s_of(stream, FULL * full))
         assert max(shares) >= 0.5, shares
         assert min(back_s) <= FULL_WITHIN_S, back_s
 
@@ -168,7 +144,7 @@ def test_a_replay_of_the_stream_does_not_stop_it(
             with attacker.replay(near, 5000) as sent:
                 is_fast = stream.rate(MEASURE_S) > 1e6
             assert sent.packets > 0
-            return is_fast and _back_s(stream, full / 3) <= FULL_WITHIN_S
+            return is_fast and back_s_of(stream, full / 3) <= FULL_WITHIN_S
 
         assert any(goes_on() for _ in range(TRIES))
 
@@ -218,7 +194,6 @@ NEIGHBOUR_FLOODS: Final[dict[str, Callable[[Target], Flood]]] = {
 }
 NEIGHBOUR_RATE: Final = 50_000
 PARTS: Final = 5  # of the addresses, a try for each
-RESOLVED_MS: Final = 1000.0
 INVENTED: Final = 16_800
 REFUSALS: Final = (
     "rx_control_limited",
@@ -234,46 +209,18 @@ def _new_addresses(kind: str) -> list[IpAddress]:
     return v4 + [IPv6Address(f"fd77::{number}") for number in numbers]
 
 
-def _counted(host: Host, name: str) -> int:
-    return int(host.ask("stats").get(name, 0))
-
-
-def _own(host: Host, addresses: list[IpAddress], until: Until) -> None:
-    """Give `host` the addresses, and wait until it answers for them."""
-    for address in addresses:
-        words = ["ip", "address", "add", f"{address}/{address.max_prefixlen}", "dev", INTERFACE]
-        assert host.run(words).returncode == 0
-
-    def is_ready() -> bool:
-        shown = {
-            str(entry["address"]).split("/")[0]: entry["state"]
-            for entry in host.ask("show")["addresses"]
-        }
-        return all(shown.get(str(address)) == "preferred" for address in addresses)
-
-    until(is_ready)
-
-
-def _answer_ms(host: Host, address: IpAddress) -> float:
-    """Return the time until the first answer of a host that `host` has to resolve first."""
-    assert str(address) not in {entry["ip"] for entry in host.ask("neigh")}
-    done = host.run(["ping", "-c", "1", "-W", "10", str(address)])
-    match = re.search(r"time=([\d.]+)", done.stdout)
-    return float(match[1]) if match else float("inf")
-
-
 @pytest.mark.parametrize("kind", NEIGHBOUR_FLOODS)
 def test_a_resolution_that_we_began_succeeds_within_a_second_beside_a_flood(
     labs: Callable[[str], Lab], attacker: Attacker, until: Until, kind: str
 ) -> None:
     near, far = labs("datagram").hosts
     addresses = _new_addresses(kind)
-    _own(near, addresses, until)
+    own(near, addresses, until)
     flood = NEIGHBOUR_FLOODS[kind](_target(far, until, "datagram"))
     for part in range(PARTS):
-        with attacker.flood(near, far, flood, _slowed(NEIGHBOUR_RATE, part)):
+        with attacker.flood(near, far, flood, slowed(NEIGHBOUR_RATE, part)):
             time.sleep(0.5)
-            took = [_answer_ms(far, address) for address in addresses[part::PARTS]]
+            took = [answer_ms(far, address) for address in addresses[part::PARTS]]
         if sorted(took)[len(took) // 2] < RESOLVED_MS:
             break
     assert sorted(took)[len(took) // 2] < RESOLVED_MS, took
@@ -299,25 +246,25 @@ def test_invented_senders_are_refused_and_logged_and_a_new_host_is_reachable_at_
     labs: Callable[[str], Lab], attacker: Attacker, until: Until
 ) -> None:
     near, far = labs("datagram").hosts
-    refused, seconds = (_counted(far, name) for name in REFUSALS)
+    refused, seconds = (counted(far, name) for name in REFUSALS)
     known = len(far.ask("neigh"))
     began = time.monotonic()
     flood = attacks.introductions(_target(far, until, "datagram"))
     with attacker.flood(near, far, flood, INVENTED // 2):
-        until(lambda: _counted(far, REFUSALS[0]) - refused > INVENTED / 2)
+        until(lambda: counted(far, REFUSALS[0]) - refused > INVENTED / 2)
     near.stop()
     near.start()
     new = IPv4Address("10.77.0.200")
-    _own(near, [new], until)
+    own(near, [new], until)
     pings = [
         host.namespace.popen(["ping", "-c", "1", "-W", "20", *words], stdout=subprocess.DEVNULL)
         for host, words in ((near, ["-I", str(new), str(far.ipv4.ip)]), (far, [str(new)]))
     ]
     assert [ping.wait(60) for ping in pings] == [0, 0]
     took_s = time.monotonic() - began
-    assert 1 <= _counted(far, REFUSALS[1]) - seconds <= took_s + 2
+    assert 1 <= counted(far, REFUSALS[1]) - seconds <= took_s + 2
     lines = far.log().count("too many ARP and ND messages")  # of all tests: they share a rate
-    assert 1 <= lines <= _counted(far, REFUSALS[1])
+    assert 1 <= lines <= counted(far, REFUSALS[1])
     assert len(far.ask("neigh")) - known <= CONTROL_STRANGERS * (took_s + 1) + 100
 
 
@@ -351,12 +298,12 @@ def test_invented_routers_and_prefixes_fill_neither_the_kernel_nor_the_place_of_
         own = _routes(host)
         flood = attacks.router_advertisements(_target(host, until, "datagram"), prefixes=prefixes)
         with attacker.flood(router, host, flood, 2 * CONTROL_STRANGERS):
-            until(lambda: _counted(host, "rx_control") > ADVERTISEMENTS)
+            until(lambda: counted(host, "rx_control") > ADVERTISEMENTS)
             assert _routes(host) <= own + most + 1  # the router of the prefixes
             until(reaches)
             assert host.ask("show")["name"] == INTERFACE
         until(reaches)
-        assert _counted(host, "engine.defect") == 0
+        assert counted(host, "engine.defect") == 0
 
 
 # Every attack

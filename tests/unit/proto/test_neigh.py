@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
@@ -13,11 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ipoibu.addr import Gid, HwAddr, Qpn
 from ipoibu.limits import (
+    MAX_MULTICAST_SOLICIT,
     NEIGH_FAILED_HOLD_S,
     NEIGH_PENDING_PACKETS,
     NEIGH_PENDING_TOTAL_PACKETS,
     NEIGH_STALE_KEEP_S,
     NEIGH_SUSPECTED_AT_ONCE,
+    RESOLUTION_REPEATS_BURST,
+    RESOLUTION_REPEATS_PER_S,
 )
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Count, NeighAction, Publish, SendPacket, Withdraw
@@ -312,6 +316,35 @@ def test_three_unanswered_probes_forget_the_neighbour_and_the_next_packet_asks_e
     bench.send(str(PEER_V6))
     [(destination, _)] = bench.sent_nd()
     assert destination.qpn == 0xFFFFFF
+
+
+def test_a_scan_repeats_few_broadcasts_and_a_gateway_is_asked_for_three_times() -> None:
+    bench = Bench("10.0.0.1/8")
+    gateway = "10.9.9.9"
+    hosts = [f"10.1.{number >> 8}.{number & 255}" for number in range(2000)]
+    for host in hosts:
+        bench.send(host)
+    bench.host.carry_out(
+        bench.host.engine.gateway_changed(bench.now, IPv4Address(gateway), is_used=True)
+    )
+    bench.send(gateway)
+    bench.run(2.9)
+    asked = Counter(str(message.target_ip) for _, message in bench.sent_arp())
+    assert asked[gateway] == MAX_MULTICAST_SOLICIT
+    repeats = sum(asked[host] - 1 for host in hosts)
+    limit = RESOLUTION_REPEATS_BURST + RESOLUTION_REPEATS_PER_S * 2.9
+    assert RESOLUTION_REPEATS_BURST <= repeats <= limit
+    assert bench.host.counts["neigh_repeat_limited"] == 2 * len(hosts) - repeats
+    assert all(asked[host] >= 1 for host in hosts)
+
+
+def test_refusals_of_the_pump_are_counted_and_logged_with_the_first_address() -> None:
+    bench = Bench()
+    for _ in range(100):
+        bench.host.carry_out(bench.host.engine.resolution_limited(bench.now, PEER_V4))
+    assert bench.host.counts["resolution_limited"] == 100
+    assert 1 <= len(bench.host.log) < 10
+    assert str(PEER_V4) in bench.host.log[0]
 
 
 def test_an_answered_probe_makes_the_entry_reachable_again() -> None:
