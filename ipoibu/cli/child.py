@@ -85,6 +85,7 @@ def _child(name: str) -> tuple[str, str]:
     }
     if name in children:
         return children[name]
+    answers.report()  # it may be the child of one that does not answer
     names = ", ".join(children) or "none"
     raise NoSuchDevice(f"{name} is no child interface (there are: {names}); a parent needs a P_KEY")
 
@@ -92,12 +93,13 @@ def _child(name: str) -> tuple[str, str]:
 def run_list(options: argparse.Namespace) -> int:
     from ipoibu.cli.view import ask, columns
 
-    children = [child for _, answer in ask("child-list", options.name) for child in answer]
+    answers = ask("child-list", options.name)
+    children = [child for _, answer in answers for child in answer]
     if options.json:
         print(json.dumps(children, indent=2))
     elif children:
         print(columns([_row(each) for each in children]))
-    return 0
+    return answers.report()
 
 
 def _row(child: Mapping[str, Any]) -> list[str]:

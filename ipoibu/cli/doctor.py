@@ -95,31 +95,39 @@ def _peers(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _taps() -> Iterator[Finding]:
-    """Explain the running interfaces with guests behind a TAP, as far as this user may ask them."""
-    from ipoibu.daemon.client import Client
+    """Explain the running interfaces with guests behind a TAP, as far as this user may ask them, and those
+    that do not answer."""
+    from ipoibu.daemon.client import Client, NotAnswering
     from ipoibu.daemon.runtime import names
     from ipoibu.host.checkup_guests import tap
+    from ipoibu.host.finding import Finding
     from ipoibu.host.netlink import Netlink
 
     running: list[str] = []
     with suppress(IpoibuError, OSError):
         running = names()
     for name in running:
-        with suppress(IpoibuError, OSError), Client(name) as client, Netlink() as netlink:
-            ethernet = client.request("show")["ethernet"]
+        with suppress(IpoibuError, OSError):
+            try:
+                with Client(name) as client:
+                    ethernet = client.request("show")["ethernet"]
+            except NotAnswering as error:
+                yield Finding("daemon", "fail", str(error))
+                continue
             if ethernet is None:
                 continue
-            link = netlink.link(name)
-            master = link.master if link is not None else None
-            yield from tap(
-                name,
-                client.request("guests"),
-                client.request("stats"),
-                link=link,
-                bridge=netlink.link(master) if master is not None else None,
-                own_addresses=netlink.addresses(link.index) if link is not None else (),
-                vlan=ethernet["vlan"],
-            )
+            with Client(name) as client, Netlink() as netlink:
+                link = netlink.link(name)
+                master = link.master if link is not None else None
+                yield from tap(
+                    name,
+                    client.request("guests"),
+                    client.request("stats"),
+                    link=link,
+                    bridge=netlink.link(master) if master is not None else None,
+                    own_addresses=netlink.addresses(link.index) if link is not None else (),
+                    vlan=ethernet["vlan"],
+                )
 
 
 def _own_port(finding: Finding, device: str | None) -> Finding:

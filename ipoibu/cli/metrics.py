@@ -40,15 +40,18 @@ def run(options: argparse.Namespace) -> int:
 
     observations: list[Observation] = []
     made = registry(lambda: observations)  # complains about a missing library first
+    code = 0
     for name in options.names or [None]:
-        observations += [answer for _, answer in ask("metrics", name)]
+        answers = ask("metrics", name)
+        observations += [answer for _, answer in answers]
+        code |= answers.report()
     from prometheus_client import generate_latest, write_to_textfile
 
     if options.textfile is None:
         sys.stdout.write(generate_latest(made).decode())
-        return 0
+        return code
     try:
         write_to_textfile(str(options.textfile), made)
     except OSError as error:
         raise IpoibuError(f"{options.textfile}: {os.strerror(error.errno or 0)}") from error
-    return 0
+    return code

@@ -9,6 +9,7 @@ import json
 import queue
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +18,6 @@ from ipoibu.errors import IpoibuError, NoSuchDevice
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
-    from ipoibu.daemon.client import Client
 
 LOOK_S: Final = 1.0  # the longest delay until we notice a new interface
 TOPICS: Final = ("link", "addr", "lease", "neigh", "mcast", "conn", "path", "sa", "drop", "guest")
@@ -93,6 +93,9 @@ class _Readers:
 
     def __init__(self) -> None:
         self._names: set[str] = set()
+        self._silent: set[str] = (
+            set()
+        )  # of those whose daemon does not answer; each is printed once
         self._came: queue.SimpleQueue[Event | IpoibuError] = queue.SimpleQueue()
 
     def start_new(self) -> None:
@@ -100,26 +103,29 @@ class _Readers:
         from ipoibu.daemon.runtime import names
 
         for name in set(names()) - self._names:
-            with contextlib.suppress(NoSuchDevice):  # a dead daemon has left its socket
-                self._start(name)
+            self._names.add(name)
+            threading.Thread(target=self._read, args=(name,), daemon=True).start()
 
-    def _start(self, name: str) -> None:
-        from ipoibu.daemon.client import Client
-
-        client = Client(name)
-        self._names.add(name)
-        threading.Thread(target=self._read, args=(client,), daemon=True).start()
-
-    def _read(self, client: Client) -> None:
-        from ipoibu.daemon.client import DaemonEnded
+    def _read(self, name: str) -> None:
+        from ipoibu.daemon.client import Client, DaemonEnded, NotAnswering
 
         try:
-            for event in client.events():
-                self._came.put(event)
+            with Client(name) as client:
+                for event in client.events():
+                    self._silent.discard(name)
+                    self._came.put(event)
+        except NotAnswering as error:
+            if name not in self._silent:
+                self._silent.add(name)
+                self._came.put(error)
+        except NoSuchDevice:  # a dead daemon has left its socket
+            time.sleep(LOOK_S)
+        except DaemonEnded as error:
+            self._came.put(error)
         except IpoibuError as error:
             self._came.put(error)
-            if isinstance(error, DaemonEnded):  # `start_new` finds the next one of this name
-                self._names.discard(client.name)
+            return
+        self._names.discard(name)  # `start_new` finds it again
 
     def take(self, timeout_s: float) -> Iterator[Event]:
         """Yield the events that have come; wait `timeout_s` at most for the first."""

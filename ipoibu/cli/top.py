@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from ipoibu.cli.view import parse_period
+from ipoibu.cli.view import Asked, parse_period
 from ipoibu.endpoint.bounds import Range
 from ipoibu.errors import IpoibuError
 
@@ -55,18 +55,20 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     show = _print_json if options.json else _show_live
+    seen = Asked()  # of the last refresh
     with contextlib.suppress(KeyboardInterrupt):
-        show(_reports(options.name, options.delay, options.times))
-    return 0
+        show(_reports(options.name, options.delay, options.times, seen))
+    return seen.report()
 
 
-def _reports(name: str | None, period_s: float, times: int | None) -> Iterator[Report]:
+def _reports(name: str | None, period_s: float, times: int | None, seen: Asked) -> Iterator[Report]:
     from ipoibu.cli.traffic import Sample, report
 
     before = Sample.take(name)
     while times is None or times > 0:
         time.sleep(period_s)
         after = Sample.take(name)
+        seen.silent[:] = after.silent
         yield report(before, after)
         before = after
         times = None if times is None else times - 1

@@ -21,10 +21,14 @@ class Sample:
     time_s: float
     observations: Answers
     connections: Answers
+    silent: tuple[str, ...] = ()
 
     @classmethod
     def take(cls, name: str | None) -> Sample:
-        return cls(time.monotonic(), ask("metrics", name), ask("conn", name))
+        observations = ask("metrics", name)
+        return cls(
+            time.monotonic(), observations, ask("conn", name), silent=tuple(observations.silent)
+        )
 
 
 def report(before: Sample, after: Sample) -> dict[str, list[Row]]:

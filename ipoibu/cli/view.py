@@ -9,7 +9,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from ipoibu.errors import NoSuchDevice, UsageError
@@ -19,9 +19,22 @@ if TYPE_CHECKING:
 
 WATCH_S: Final = 1.0
 CLEAR_SCREEN: Final = "\033[H\033[2J"
-
 # (interface name, the daemon's answer) of each interface asked
 Answers = list[tuple[str, Any]]
+
+
+class Asked(Answers):
+    """The answers; `silent` says which interfaces did not answer."""
+
+    def __init__(self, answers: Iterable[tuple[str, Any]] = (), silent: Iterable[str] = ()) -> None:
+        super().__init__(answers)
+        self.silent = list(silent)
+
+    def report(self) -> int:
+        """Print which interfaces did not answer; return the exit code."""
+        for line in self.silent:
+            print(f"ipoibu: {line}", file=sys.stderr)
+        return 1 if self.silent else 0
 
 
 def add_view(
@@ -59,17 +72,17 @@ def viewer(
     """Return the function that runs such a command with the options `name`, `json` and `watch`."""
 
     def run(options: argparse.Namespace) -> int:
-        def show() -> str:
+        def show() -> tuple[str, Asked]:
             answers = ask(command, options.name)
             if not options.json:
-                return text(answers)
-            return json.dumps(data(answers), indent=None if options.watch else 2)
+                return text(answers), answers
+            return json.dumps(data(answers), indent=None if options.watch else 2), answers
 
         if options.watch is None:
-            output = show()
+            output, answers = show()
             if output:
                 print(output)
-            return 0
+            return answers.report()
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends a watch
             _watch(show, options.watch, clear=not options.json and sys.stdout.isatty())
         return 0
@@ -77,28 +90,41 @@ def viewer(
     return run
 
 
-def ask(command: str, name: str | None) -> Answers:
+def ask(command: str, name: str | None) -> Asked:
     """Return the answer of one interface, or of all in this namespace except those that end meanwhile."""
-    from ipoibu.daemon.client import Client, DaemonEnded
+    from ipoibu.daemon.client import Client, DaemonEnded, NotAnswering
     from ipoibu.daemon.runtime import names
 
     if name is not None:
         with Client(name) as client:
-            return [(name, client.request(command))]
-    answers: Answers = []
-    for each in names():
-        try:
-            with Client(each) as client:
-                answers.append((each, client.request(command)))
-        except (NoSuchDevice, DaemonEnded):
-            continue  # the daemon was killed, or is ending
+            return Asked([(name, client.request(command))])
+    answers = Asked()
+    with contextlib.ExitStack() as stack:
+        clients: list[Client] = []
+        for each in names():
+            try:
+                clients.append(stack.enter_context(Client(each)))
+                clients[-1].begin(command)
+            except (NoSuchDevice, DaemonEnded):
+                continue  # the daemon was killed, or is ending
+            except NotAnswering as error:
+                answers.silent.append(str(error))
+        for client in clients:
+            try:
+                answers.append((client.name, client.answer()))
+            except DaemonEnded:
+                continue
+            except NotAnswering as error:
+                answers.silent.append(str(error))
     return answers
 
 
-def _watch(show: Callable[[], str], period_s: float, *, clear: bool) -> None:
+def _watch(show: Callable[[], tuple[str, Asked]], period_s: float, *, clear: bool) -> None:
     while True:
-        sys.stdout.write((CLEAR_SCREEN if clear else "") + show() + "\n")
+        output, answers = show()
+        sys.stdout.write((CLEAR_SCREEN if clear else "") + output + "\n")
         sys.stdout.flush()
+        answers.report()
         time.sleep(period_s)
 
 

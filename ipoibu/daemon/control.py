@@ -3,6 +3,9 @@
 
     {"command": "show"}   ->   {"ok": true, "result": {...}}   or   {"ok": false, "error": "..."}
 
+While a request takes time, or a monitor has no event, a line `{"working": true}` every CONTROL_WORKING_S
+tells a daemon that works from one that is stopped.
+
 After its answer, `capture` streams: a JSON line `{"frames", "bytes", "dropped"}` and that many
 bytes of pcap records, at least every HEARTBEAT_S, until the client shuts its side down; the last
 line has `end`.
@@ -25,14 +28,14 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ipoibu.daemon.client_places import ClientPlaces
-from ipoibu.daemon.event_stream import Drain, EventStreams
+from ipoibu.daemon.event_stream import WORKING, Drain, EventStreams
 from ipoibu.daemon.metrics import observe
 from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES, Frame, record
@@ -47,7 +50,7 @@ from ipoibu.daemon.runtime import (
 from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.host.namespace import Namespace
 from ipoibu.host.tun import NameTaken
-from ipoibu.limits import CAPTURES_MAX, CONTROL_CLIENTS_MAX, STATUS_PAGE
+from ipoibu.limits import CAPTURES_MAX, CONTROL_CLIENTS_MAX, CONTROL_WORKING_S, STATUS_PAGE
 
 REQUEST_MAX_BYTES: Final = 64 * 1024
 IDLE_S: Final = 60.0  # the server drops a client that sends no request for so long
@@ -241,7 +244,7 @@ class ControlServer:
                     begin = partial(writer.write, _encode({"ok": True, "result": None}))
                     await self._streams.serve(reader, writer, begin)
                     return
-                answer = await self._query(command, request)
+                answer = await self._working(writer, self._query(command, request))
             except IpoibuError as error:
                 answer = _encode({"ok": False, "error": str(error)})
             except (OSError, TimeoutError):
@@ -252,6 +255,20 @@ class ControlServer:
                 _log.error("%s: %s", self._name, text)
                 answer = _encode({"ok": False, "error": text})
             await self._send(writer, answer)
+
+    async def _working(
+        self, writer: asyncio.StreamWriter, query: Coroutine[Any, Any, bytes]
+    ) -> bytes:
+        """Return what the query returns; tell the client meanwhile that it runs."""
+        task = asyncio.create_task(query)
+        try:
+            while not (await asyncio.wait({task}, timeout=CONTROL_WORKING_S))[0]:
+                if not writer.is_closing():
+                    writer.write(WORKING)
+            return task.result()
+        finally:
+            if task.cancel():
+                await asyncio.wait({task})
 
     async def _query(self, command: str, request: dict[str, Any]) -> bytes:
         action = self._actions.get(command)
@@ -411,6 +428,8 @@ def _answers(path: Path) -> bool:
         probe.settimeout(1.0)
         try:
             probe.connect(str(path))
+        except BlockingIOError:  # clients queue up at a daemon that is stopped
+            return True
         except OSError:
             return False
         return True

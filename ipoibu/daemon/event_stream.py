@@ -19,10 +19,14 @@ from typing import Any, Final
 
 from ipoibu.daemon.observed import Observed
 from ipoibu.errors import IpoibuError
-from ipoibu.limits import EVENTS_PENDING_MAX, MONITORS_MAX
+from ipoibu.limits import CONTROL_WORKING_S, EVENTS_PENDING_MAX, MONITORS_MAX
 from ipoibu.proto.transition import Transition
 
 Drain = Callable[[asyncio.StreamWriter], Awaitable[None]]  # waits until the client has read
+
+WORKING: Final = (
+    b'{"working": true}\n'  # the daemon lives; the interface has no event, or a query runs
+)
 
 KEYS: Final = (
     "time",
@@ -99,7 +103,11 @@ class EventStreams:
         try:
             begin()
             while not ending.done():
-                await queue.ready.wait()
+                try:
+                    async with asyncio.timeout(CONTROL_WORKING_S):
+                        await queue.ready.wait()
+                except TimeoutError:
+                    writer.write(WORKING)
                 self._write(writer, *queue.drain())
                 await self._drain(writer)
         finally:

@@ -29,5 +29,11 @@ def record_requests(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str]
             requests.append((self.name, command, arguments))
             return answer(self.name, command)
 
+        def begin(self, command: str) -> None:
+            self._begun = command
+
+        def answer(self) -> Any:
+            return self.request(self._begun)
+
     monkeypatch.setattr("ipoibu.daemon.client.Client", RecordingClient)
     return requests

@@ -210,6 +210,12 @@ def _answering(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> None
         def request(self, command: str) -> Any:
             return answers[self.name]
 
+        def begin(self, command: str) -> None:
+            pass
+
+        def answer(self) -> Any:
+            return answers[self.name]
+
     monkeypatch.setattr("ipoibu.daemon.client.Client", Client)
     monkeypatch.setattr("ipoibu.daemon.runtime.names", lambda: ["dead", *answers])
 

@@ -30,6 +30,7 @@ from ipoibu.errors import IpoibuError, NoSuchDevice
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.tun import NameTaken
 from ipoibu.limits import CAPTURES_MAX, CONTROL_CLIENTS_MAX, MONITORS_MAX, STATUS_PAGE
+from tests.doubles.control_lines import next_line, without_signs
 
 _Result = TypeVar("_Result")
 
@@ -58,7 +59,7 @@ async def _exchange(server: ControlServer, *lines: bytes) -> list[dict[str, Any]
     reader, writer = await asyncio.open_unix_connection(str(server.path))
     writer.writelines(lines)
     writer.write_eof()
-    answers = [json.loads(line) for line in (await reader.read()).splitlines()]
+    answers = without_signs(await reader.read())
     writer.close()
     return answers
 
@@ -149,6 +150,26 @@ def test_an_action_gets_the_request_and_its_refusal_is_the_answer(
     )
 
 
+def test_a_request_that_takes_time_gets_signs_of_life(
+    endpoint: Any, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "CONTROL_WORKING_S", 0.001)
+    endpoint.gate.clear()
+
+    async def talk(server: ControlServer) -> tuple[list[Any], dict[str, Any]]:
+        reader, writer = await asyncio.open_unix_connection(str(server.path))
+        writer.write(b'{"command": "show"}\n')
+        signs = [json.loads(await reader.readline()) for _ in range(3)]
+        endpoint.gate.set()
+        answer = await next_line(reader)
+        writer.close()
+        return signs, answer
+
+    signs, answer = _with_server(endpoint, talk)
+    assert signs == [{"working": True}] * 3
+    assert answer["ok"]
+
+
 def test_one_connection_serves_several_requests(endpoint: Any, runtime: Path) -> None:
     request = b'{"command": "stats"}\n'
     answers = _with_server(endpoint, lambda server: _exchange(server, request, request))
@@ -189,7 +210,7 @@ def test_an_endless_request_is_refused_and_its_connection_ended(
     async def talk(server: ControlServer) -> dict[str, Any]:
         reader, writer = await asyncio.open_unix_connection(str(server.path))
         writer.write(b"x" * (2 * control.REQUEST_MAX_BYTES))
-        answer = json.loads(await reader.readline())
+        answer = await next_line(reader)
         writer.close()
         assert isinstance(answer, dict)
         return answer
@@ -248,9 +269,9 @@ def test_the_client_that_asks_nothing_for_the_longest_makes_room(
         idle = await _fill(server, request_)
         if request_.endswith(b"\n"):
             for reader, _ in idle:
-                assert json.loads(await reader.readline())["ok"]
+                assert (await next_line(reader))["ok"]
         served = await _exchange(server, b'{"command": "stats"}\n')
-        farewell = [json.loads(line) for line in (await idle[0][0].read()).splitlines()]
+        farewell = without_signs(await idle[0][0].read())
         idle[-1][1].write(b"\n")  # the newest one is still served
         assert await idle[-1][0].readline()
         for _, writer in idle:
@@ -272,7 +293,7 @@ def test_who_waits_for_us_does_not_make_room(endpoint: Any, runtime: Path) -> No
         ]
         for reader, writer in monitors:
             writer.write(b'{"command": "monitor"}\n')
-            assert json.loads(await reader.readline())["ok"]
+            assert (await next_line(reader))["ok"]
         for _ in range(CONTROL_CLIENTS_MAX - MONITORS_MAX):
             asking = await asyncio.open_unix_connection(str(server.path))
             asking[1].write(b'{"command": "show"}\n')
@@ -282,7 +303,7 @@ def test_who_waits_for_us_does_not_make_room(endpoint: Any, runtime: Path) -> No
         refused = await _exchange(server)
         endpoint.gate.set()
         for reader, _ in monitors[MONITORS_MAX:]:
-            assert json.loads(await reader.readline())["ok"]
+            assert (await next_line(reader))["ok"]
         served = await _exchange(server, b'{"command": "stats"}\n')
         for _, writer in monitors:
             writer.close()
@@ -319,7 +340,7 @@ def test_the_captures_of_one_interface_have_a_cap(endpoint: Any, runtime: Path) 
         for _ in range(CAPTURES_MAX):
             reader, writer = await asyncio.open_unix_connection(str(server.path))
             writer.write(b'{"command": "capture"}\n')
-            assert json.loads(await reader.readline())["ok"]
+            assert (await next_line(reader))["ok"]
             streams.append(writer)
         (refused,) = await _exchange(server, b'{"command": "capture"}\n')
         for writer in streams:
@@ -567,7 +588,7 @@ def test_a_capture_whose_client_vanishes_is_ended(
     async def talk(server: ControlServer) -> None:
         reader, writer = await asyncio.open_unix_connection(str(server.path))
         writer.write(b'{"command": "capture"}\n')
-        assert json.loads(await reader.readline())["ok"]
+        assert (await next_line(reader))["ok"]
         writer.transport.abort()
         while endpoint.sinks or server._clients:
             await asyncio.sleep(0.01)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import json
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,6 +19,7 @@ from ipoibu.daemon.control import ControlServer
 from ipoibu.daemon.event_stream import KEYS, event
 from ipoibu.limits import MONITORS_MAX
 from ipoibu.proto.transition import Topic, Transition
+from tests.doubles.control_lines import next_line
 
 HWADDR = HwAddr.parse("00:00:04:4b:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:0b")
 LINK_UP = Transition(Topic.LINK, "", "joining", "up", "the broadcast group is joined")
@@ -62,7 +62,19 @@ async def _monitor(server: ControlServer) -> Monitor:
     reader, writer = await asyncio.open_unix_connection(str(server.path), limit=1 << 20)
     _writers.append(writer)
     writer.write(b'{"command": "monitor"}\n')
-    return reader, writer, json.loads(await reader.readline())
+    return reader, writer, await next_line(reader)
+
+
+def test_a_monitor_without_events_gets_signs_of_life(
+    endpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "CONTROL_WORKING_S", 0.001)
+
+    async def talk(server: ControlServer) -> None:
+        reader, _, _ = await _monitor(server)
+        assert [await reader.readline() for _ in range(3)] == [event_stream.WORKING] * 3
+
+    _served(endpoint, talk)
 
 
 async def _until(question: Callable[[], bool]) -> None:
@@ -100,7 +112,7 @@ def test_events_come_in_order_until_the_client_ends(endpoint: Any) -> None:
         assert answer == {"ok": True, "result": None}
         (sink,) = endpoint.watchers
         await asyncio.to_thread(lambda: [sink(LINK_UP), sink(NEIGHBOUR)])
-        topics = [json.loads(await reader.readline())["topic"] for _ in range(2)]
+        topics = [(await next_line(reader))["topic"] for _ in range(2)]
         assert topics == ["link", "neigh"]
         writer.write_eof()
         assert await reader.read() == b""
@@ -119,12 +131,12 @@ def test_a_slow_reader_loses_events_which_the_stream_counts(
         (sink,) = endpoint.watchers
         for _ in range(10):  # the loop, on which this runs, cannot take any meanwhile
             sink(NEIGHBOUR)
-        lines = [json.loads(await reader.readline()) for _ in range(4)]
+        lines = [await next_line(reader) for _ in range(4)]
         assert [line["topic"] for line in lines] == ["neigh"] * 3 + ["lost"]
         assert lines[-1]["lost"] == 7
         assert set(lines[-1]) == {*KEYS, "lost"}
         sink(LINK_UP)
-        assert json.loads(await reader.readline())["topic"] == "link"
+        assert (await next_line(reader))["topic"] == "link"
 
     _served(endpoint, talk)
 
@@ -142,7 +154,7 @@ def test_a_reader_that_never_reads_stalls_nobody(
                 for _ in range(1000):
                     sink(NEIGHBOUR)
             for _ in range(1000):
-                assert json.loads(await reader.readline())["topic"] == "neigh"
+                assert (await next_line(reader))["topic"] == "neigh"
 
     _served(endpoint, talk)
 
