@@ -21,7 +21,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="the interface, such as ib0")
     parser.add_argument(
-        "level", metavar="LEVEL", choices=LOG_LEVELS.words, help=", ".join(LOG_LEVELS.words)
+        "level",
+        metavar="LEVEL",
+        type=LOG_LEVELS.read,
+        choices=LOG_LEVELS.words,
+        help=", ".join(LOG_LEVELS.words),
     )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)

@@ -20,7 +20,7 @@ USAGE: Final = """ipoibu neigh [-j] [--watch [SECONDS]] [NAME]
        ipoibu neigh del IP dev NAME
        ipoibu neigh flush dev NAME [nud permanent]
        ipoibu neigh add|del proxy IP|NET|routes dev NAME
-       ipoibu neigh [-j] show [proxy] [dev NAME]"""
+       ipoibu neigh [-j] show [proxy] [[dev] NAME]"""
 _CHANGES: Final = ("add", "replace", "del", "flush")
 _KEYWORDS: Final = {
     "add": ("lladdr", "dev", "nud"),
@@ -64,7 +64,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _shown(options: argparse.Namespace, words: list[str]) -> argparse.Namespace:
-    """The options of `ipoibu neigh NAME`, for `show dev NAME`."""
+    """The options of `ipoibu neigh NAME`, for `show dev NAME` or `show NAME`."""
+    if len(words) == 1 and words != ["dev"]:
+        words = ["dev", *words]
     name = _keywords("show", words).get("dev")
     return argparse.Namespace(**{**vars(options), "name": name, "words": []})
 

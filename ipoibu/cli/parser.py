@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final, NoReturn
@@ -47,6 +48,28 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse what is left over here, where it is known which command it was for."""
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            options = [word for action in self._actions for word in action.option_strings]
+            near = nearest(rest[0].partition("=")[0], options)
+            self.error(f"unrecognized arguments: {' '.join(rest)}{near}")
+        return found, rest
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            words = [str(choice) for choice in action.choices]
+            what = f"{value!r} is none of {', '.join(words)}{nearest(str(value), words)}"
+            raise argparse.ArgumentError(action, what)
+
+
+def nearest(word: str, words: Sequence[str]) -> str:
+    """Return the end of a sentence that proposes one of `words`; empty if none is like `word`."""
+    begin = [each for each in words if word.strip("-") and each.startswith(word)]
+    found = begin or difflib.get_close_matches(word, words, 1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 class _Version(argparse.Action):

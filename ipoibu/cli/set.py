@@ -47,7 +47,9 @@ def change(name: str, option: str, value: str, *, as_json: bool) -> int:
     """Refuse a wrong value before asking the daemon, then have the daemon change the option."""
     from ipoibu.daemon.client import Client
 
-    BY_NAME[option].read(value)
+    word = BY_NAME[option].read(value)
+    if isinstance(word, str):  # `Connected` is the mode `connected`
+        value = word
     with Client(name) as client:
         done = client.request("set", option=option, value=value)
     if as_json:

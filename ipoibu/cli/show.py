@@ -7,14 +7,32 @@ import argparse
 import ipaddress
 from typing import TYPE_CHECKING, Any
 
-from ipoibu.cli.view import Answers, add_view
+from ipoibu.cli.view import Answers, add_view, viewer
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
-    add_view(commands, "show", "show interfaces and their addresses", text, data)
+    parser = add_view(commands, "show", "show interfaces and their addresses", text, data)
+    parser.add_argument(
+        "-br",
+        "--brief",
+        action="store_true",
+        help="print name, state and addresses only, as `ip -br address` does",
+    )
+    parser.add_argument(
+        "-o",
+        "--oneline",
+        action="store_true",
+        help="print each interface on one line, with a backslash for each end of a line, as `ip -o` does",
+    )
+    views = {form: viewer("show", form, data) for form in (text, brief, oneline)}
+
+    def run(options: argparse.Namespace) -> int:
+        return views[brief if options.brief else oneline if options.oneline else text](options)
+
+    parser.set_defaults(run=run)
 
 
 def data(answers: Answers) -> list[dict[str, Any]]:
@@ -23,6 +41,19 @@ def data(answers: Answers) -> list[dict[str, Any]]:
 
 def text(answers: Answers) -> str:
     return "\n".join(_interface(answer) for _, answer in answers)
+
+
+def brief(answers: Answers) -> str:
+    """A line with the columns of `ip -br address`: name, state, addresses."""
+    return "\n".join(
+        f"{answer['name']:<16} {answer['state'].upper():<14} "
+        + " ".join(entry["address"] for entry in answer["addresses"])
+        for _, answer in answers
+    )
+
+
+def oneline(answers: Answers) -> str:
+    return "\n".join(_interface(answer).replace("\n", "\\") for _, answer in answers)
 
 
 def _interface(answer: dict[str, Any]) -> str:

@@ -11,9 +11,10 @@ import enum
 import ipaddress
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ipoibu.addr import IpAddress, IpInterface, IpNetwork, Mac, PKey
+from ipoibu.endpoint.bounds import Choice
 from ipoibu.endpoint.config import BUSY_POLL
 from ipoibu.errors import UsageError
 from ipoibu.limits import VLAN_MAX
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ipoibu.host.netns import NetworkNamespace
     from ipoibu.sandbox.stages import Stage
     from ipoibu.sandbox.user import User
+
+SWITCH: Final = Choice("switch", ("on", "off"))
 
 
 class Dynamic(enum.StrEnum):
@@ -191,9 +194,7 @@ def parse_faults(text: str) -> FaultSpec:
 
 
 def parse_switch(text: str) -> bool:
-    if text not in ("on", "off"):
-        raise UsageError(f"{text!r} is neither on nor off")
-    return text == "on"
+    return SWITCH.read(text) == "on"
 
 
 def parse_sandbox(text: str) -> Stage:
@@ -201,6 +202,7 @@ def parse_sandbox(text: str) -> Stage:
     from ipoibu.sandbox.stages import Stage
 
     numbers = {"on": max(Stage), "off": Stage.OFF} | {str(int(stage)): stage for stage in Stage}
+    text = text.lower()
     if text not in numbers:
         raise UsageError(f"{text!r} is neither on nor off nor a stage from 0 to {max(Stage):d}")
     return numbers[text]

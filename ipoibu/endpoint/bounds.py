@@ -50,8 +50,14 @@ class Choice:
             return " or ".join(self.words)
         return f"one of {', '.join(self.words)}"
 
-    def read(self, text: str) -> str:
-        """Return `text`; `UsageError` unless it is one of the words."""
+    def check(self, text: str) -> None:
+        """Raise `UsageError` unless `text` is one of the words."""
         if text not in self.words:
             raise UsageError(f"{text!r} is no {self.noun}: expected {self}")
-        return text
+
+    def read(self, text: str) -> str:
+        """Return the word that `text` is, in upper or lower case; `UsageError` unless it is one."""
+        word = text.lower() if text.isascii() else text
+        if word not in self.words:
+            raise UsageError(f"{text!r} is no {self.noun}: expected {self}")
+        return word

@@ -160,10 +160,10 @@ class EndpointConfig:
         PORTS.check("port", self.port)
         if self.qkey is not None:
             QKEYS.check("qkey", self.qkey)
-        MODES.read(self.mode)
-        CM_PROFILES.read(self.cm_profile)
-        DAD.read(self.dad_ipv4)
-        DAD.read(self.dad_ipv6)
+        MODES.check(self.mode)
+        CM_PROFILES.check(self.cm_profile)
+        DAD.check(self.dad_ipv4)
+        DAD.check(self.dad_ipv6)
         CONNECTION_IDLE.check("connection_idle_s", self.connection_idle_s)
         QUEUES.check("queues", self.queues)
         FRAMES.check("frames", self.frames)
@@ -275,7 +275,7 @@ class EndpointConfig:
 
     def _check_rails(self) -> None:
         devices = [self.device, *(device for device, _ in self.backups)]
-        RAIL_MODES.read(self.rail_mode)
+        RAIL_MODES.check(self.rail_mode)
         if self.rail_mode != "active-backup":
             self._check_spreading(len(devices))
         if len(set(devices)) < len(devices):

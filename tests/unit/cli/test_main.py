@@ -28,6 +28,7 @@ from ipoibu.errors import (
     NotPermitted,
     UsageError,
 )
+from tests.doubles.recording_client import record_requests
 
 Errors = Callable[[], str]
 
@@ -87,6 +88,49 @@ def stderr(capsys: pytest.CaptureFixture[str]) -> Errors:
 def test_wrong_words_are_exit_code_2(argv: list[str], stderr: Errors) -> None:
     assert main(argv) == 2
     assert stderr()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            "up ib0 --device soft:eth0 --adress 10.0.0.1/24",
+            "unrecognized arguments: --adress 10.0.0.1/24; did you mean --address?"
+            " (see `ipoibu up --help`)",
+        ),
+        (
+            "up ib0 --dev=soft:eth0",
+            "--dev=soft:eth0; did you mean --device? (see `ipoibu up --help`)",
+        ),
+        ("child add ib0 0x8001 --mtus 9", "did you mean --mtu? (see `ipoibu child add --help`)"),
+        ("show ib0 ib1", "unrecognized arguments: ib1 (see `ipoibu show --help`)"),
+        ("stats --zzz", "unrecognized arguments: --zzz (see `ipoibu stats --help`)"),
+        ("shwo", "did you mean show? (see `ipoibu --help`)"),
+        ("child ad ib0 1", "did you mean add? (see `ipoibu child --help`)"),
+        ("completion bsh", "'bsh' is none of bash, zsh, fish; did you mean bash?"),
+    ],
+)
+def test_a_word_that_nobody_knows_names_the_help_and_the_nearest_one(
+    words: str, text: str, stderr: Errors
+) -> None:
+    assert main(words.split()) == 2
+    assert text in stderr()
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "value"),
+    [
+        ("set ib0 mode Connected", "mode", "connected"),
+        ("log ib0 DEBUG", "log-level", "debug"),
+        ("set ib0 log-level Info", "log-level", "info"),
+    ],
+)
+def test_a_word_of_a_choice_is_taken_in_any_case(
+    words: str, option: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = record_requests(monkeypatch, lambda name, command: {"value": "", "before": ""})
+    assert main(words.split()) == 0
+    assert asked == [("ib0", "set", {"option": option, "value": value})]
 
 
 def test_an_interface_that_nobody_runs_is_exit_code_3(

@@ -35,6 +35,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Requests:
         ("flush dev ib0 nud permanent", "neigh-flush", {"permanent": True}),
         ("ib0", "neigh", {}),
         ("show dev ib0", "neigh", {}),
+        ("show ib0", "neigh", {}),
+        ("show proxy ib0", "proxies", {}),
         ("show proxy dev ib0", "proxies", {}),
         ("add proxy 10.1.0.0/16 dev ib0", "proxy-add", {"proxy": "10.1.0.0/16"}),
         ("del proxy fd00::1 dev ib0", "proxy-del", {"proxy": "fd00::1"}),
@@ -64,7 +66,8 @@ def test_the_words_of_ip_neigh_make_requests(
         ("add proxy", "neither an address nor a network"),
         ("add proxy 10.1.0.1/16 dev ib0", "without host bits"),
         ("del proxy 10.1.0.1 lladdr x dev ib0", "'lladdr' is none of dev"),
-        ("show ib0", "'ib0' is none of dev"),
+        ("show ib0 ib1", "'ib0' is none of dev"),
+        ("show dev", "'dev' needs one value"),
         ("ib0 10.0.0.2", "unexpected '10.0.0.2'; changes are add, replace, del, flush"),
     ],
 )

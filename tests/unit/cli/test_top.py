@@ -105,9 +105,10 @@ def test_json_is_one_line_for_each_refresh_with_documented_keys(
 
 @pytest.mark.usefixtures("samples")
 def test_a_pipe_gets_the_tables_once_for_each_refresh(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("rich")
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert main(["top", "-n", "1"]) == 0
     out = capsys.readouterr().out
     assert "8 kb/s" in out
@@ -120,9 +121,43 @@ def test_a_terminal_gets_a_screen() -> None:
     console = pytest.importorskip("rich.console")
     output = io.StringIO()
     console.Console(file=output, force_terminal=True, width=160).print(
-        top.screen(report(BEFORE, AFTER))
+        top.screen(report(BEFORE, AFTER), 160)
     )
     assert "resolution failed a moment ago" in output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("width", "has", "lacks"),
+    [
+        (200, ["neighbours", "groups", "connections", PEER, "wrong ICRC"], ["…"]),
+        (100, ["interface", "mode", "drops/s", "role"], ["groups"]),
+        (80, ["interface", "packets/s in", "drops/s", "8 kb/s", "00:00:04"], ["neighbours", "MTU"]),
+        (60, ["interface", "received", "sent", "…", "fabric.drop_icrc"], ["mode", "role", "total"]),
+    ],
+)
+def test_each_line_has_the_width_that_there_is(
+    width: int, has: list[str], lacks: list[str]
+) -> None:
+    console = pytest.importorskip("rich.console")
+    output = io.StringIO()
+    shown = report(BEFORE, AFTER)
+    console.Console(file=output, width=width).print(top.screen(shown, width))
+    lines = output.getvalue().splitlines()
+    rows = sum(map(len, shown.values()))
+    assert len(lines) == rows + 2 * 3  # a title and the headings of each table: no row is folded
+    assert max(len(line.rstrip()) for line in lines) <= width
+    assert all(word in output.getvalue() for word in has)
+    assert not any(word in output.getvalue() for word in lacks)
+
+
+@pytest.mark.usefixtures("samples")
+def test_a_pipe_has_the_width_that_columns_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["top", "-n", "1"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
 
 
 @pytest.mark.usefixtures("samples")

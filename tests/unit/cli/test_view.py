@@ -9,6 +9,7 @@ import pytest
 from ipoibu.cli import guests, mcast, neigh, path, peers, show, stats, view
 from ipoibu.cli.main import main
 from ipoibu.errors import NoSuchDevice
+from tests.doubles.recording_client import record_requests
 
 HWADDR = "00:00:04:4b:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:0b"
 SHOW = {
@@ -118,6 +119,37 @@ def test_an_interface_is_shown_with_its_20_byte_address() -> None:
 def test_a_limited_member_is_shown_as_one() -> None:
     text = show.text([("ib0", {**SHOW, "membership": "limited"})])
     assert "    pkey 0xffff membership limited qkey 0x00000b1b " in text
+
+
+def test_interfaces_are_shown_briefly_and_on_one_line_as_ip_does() -> None:
+    down = {**SHOW, "name": "ib1", "state": "down", "addresses": []}
+    assert show.brief([("ib0", SHOW), ("ib1", down)]).splitlines() == [
+        "ib0              UP             10.0.0.1 fd00::1",
+        "ib1              DOWN           ",
+    ]
+    one, other = show.oneline([("ib0", SHOW), ("ib1", down)]).splitlines()
+    assert one.split("\\") == show.text([("ib0", SHOW)]).splitlines()
+    assert other.startswith("ib1: device ")
+
+
+@pytest.mark.parametrize(
+    ("words", "begin"),
+    [
+        (["-br"], "ib0              UP "),
+        (["--brief"], "ib0              UP "),
+        (["-o"], "ib0: device soft:eth0 port 1 Ethernet state up mode datagram mtu 2044\\    link"),
+        (["-br", "-j"], '[\n  {\n    "name"'),
+    ],
+)
+def test_show_takes_the_options_of_ip(
+    words: list[str],
+    begin: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record_requests(monkeypatch, lambda name, command: SHOW)
+    assert main(["show", "ib0", *words]) == 0
+    assert capsys.readouterr().out.startswith(begin)
 
 
 def test_neighbours_read_as_ip_neigh_prints_them() -> None:

@@ -145,6 +145,18 @@ def test_queues_and_connections_exclude_each_other(key: str, text: str) -> None:
         InterfaceConfig.build("ib0", DEVICE | {"queues": "2", key: text})
 
 
+def test_a_word_of_a_choice_may_have_any_case_on_the_command_line_and_in_a_file(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "ib0.toml"
+    file.write_text("device = 'soft:eth0'\nmode = 'Connected'\noffload = 'OFF'\nsandbox = 'Off'\n")
+    config = InterfaceConfig.build("ib0", {"log-level": "DEBUG", "dad-ipv4": "On"}, file)
+    assert (config.endpoint.mode, config.endpoint.dad_ipv4) == ("connected", "on")
+    assert (config.offload, config.logging_level, int(config.sandbox)) == (False, 10, 0)
+    with pytest.raises(UsageError, match="'Connected' is no mode"):  # a program says what it means
+        EndpointConfig("ib0", "soft:eth0", mode="Connected")
+
+
 def test_a_device_is_needed() -> None:
     with pytest.raises(UsageError, match="--device"):
         InterfaceConfig.build("ib0", {})
