@@ -194,12 +194,13 @@ int mesh_received(void *self, struct ipu_received *done, int max)
     struct ipu_mesh *m = self;
     struct ipu_mesh_peer *peer;
     struct ipu_completion *completion = &m->completion;
-    int n = 0, seen = completion->wc_next;
+    int n = 0;
+    bool is_idle = true;
     mesh_commands_run(m);
     mesh_receive_poll(m);
-    while (n < max && ipu_completion_has_received(completion))
+    for (; n < max && ipu_completion_has_received(completion); is_idle = false)
         n += take(m, &completion->wc[completion->wc_next++], &done[n]);
-    if (completion->wc_next == seen && n == 0)
+    if (is_idle)
         return 0;
     LIST_FOREACH(peer, &m->peers, all) {
         mesh_feed(m, peer);

@@ -13,7 +13,7 @@
  * libibverbs and one device, as far as the verbs fabric uses them, played by the test: posted work
  * stays in a queue until the test completes it. Only one device exists at a time.
  */
-enum { FAKE_QUEUE = 1024, FAKE_ASKED = 16, FAKE_MTU = 2048, FAKE_SEND_DEPTH = 128 };
+enum { FAKE_QUEUE = 1536, FAKE_ASKED = 16, FAKE_MTU = 2048, FAKE_SEND_DEPTH = 128 };
 
 struct fake_send {
     struct ibv_send_wr wr;

@@ -508,6 +508,33 @@ static void a_peer_that_makes_no_room_is_given_up(void)
     end();
 }
 
+/* Nobody reads the events: the connection whose message finds no room ends, and this is told. */
+static void events_that_nobody_reads_end_at_their_cap(void)
+{
+    enum { CAP = 1024 /* MESH_EVENTS_MAX */ };
+    begin();
+    add(0);
+    name(0, true);
+    for (int i = 0; i <= CAP; i++) { /* the last one ends the connection */
+        arrive(0, "\x88\xb5\0\0\1\0\0\0", 8);
+        pump();
+    }
+    struct ipu_mesh_event event;
+    int controls = 0, broken = 0;
+    while (next_event(&event)) {
+        controls += event.type == IPU_MESH_CONTROL;
+        broken += event.type == IPU_MESH_BROKEN;
+    }
+    CHECK_EQ(controls, CAP);
+    CHECK_EQ(broken, 1);
+    add(1);
+    name(1, true);
+    arrive(1, "\x88\xb5\0\0\1\0\0\0", 8);
+    pump();
+    expect(2, IPU_MESH_CONTROL);
+    end();
+}
+
 static void commands_and_completions_wake_the_pump(void)
 {
     begin();
@@ -550,6 +577,7 @@ int main(void)
     RUN(what_a_queue_pair_kept_comes_back_when_it_is_forgotten);
     RUN(early_and_short_messages_are_counted);
     RUN(a_peer_that_makes_no_room_is_given_up);
+    RUN(events_that_nobody_reads_end_at_their_cap);
     RUN(commands_and_completions_wake_the_pump);
     return 0;
 }
