@@ -187,10 +187,11 @@ class _Sender:
 
 
 class Groups:
-    """All groups of one link: at most `cap` to receive, and at most as many to send to.
+    """All groups of one link: at most `cap` IP groups to receive, and at most as many to send to.
 
-    `join` refuses a group beyond the cap, because only our own host asks for it. Of the groups that the
-    host sends to, the group used longest ago makes room, because the next packet brings it back.
+    `join` refuses a group beyond the cap, because only our own host and its guests ask for it. The cap is
+    for IP groups, because any number of them can share one MGID. Of the groups that the host sends to, the
+    group used longest ago makes room, because the next packet brings it back.
     """
 
     def __init__(self, context: EngineContext, cap: int = GROUPS_MAX) -> None:
@@ -199,6 +200,7 @@ class Groups:
         self._membership = Machine(MEMBERSHIP, context.timers, self._ring)
         self._sending = Machine(SENDING, context.timers, self._ring_sender)
         self._groups: dict[Gid, _Group] = {}
+        self._joined = 0  # IP groups
         self._senders: OrderedDict[IpAddress, _Sender] = OrderedDict()  # least recently used first
         self._is_open = False
 
@@ -209,11 +211,14 @@ class Groups:
         """Add a user of the group; False (counted, logged) when there are too many groups."""
         mgid = self._context.mgid(ip)
         group = self._groups.get(mgid)
+        is_new = group is None or ip not in group.users
+        is_full = self._joined >= self._cap or (group is None and len(self._groups) >= self._cap)
+        if is_new and is_full:
+            text = f"cannot join group {ip}: the interface has joined {self._cap} groups"
+            self._context.warn("group_table_full", now, text)
+            return False
+        self._joined += is_new
         if group is None:
-            if len(self._groups) >= self._cap:
-                text = f"cannot join group {ip}: the interface has joined {self._cap} groups"
-                self._context.warn("group_table_full", now, text)
-                return False
             group = self._groups[mgid] = _Group(mgid)
         was_wanted = bool(group.users)
         group.users[ip] += 1
@@ -232,6 +237,7 @@ class Groups:
         group.users[ip] -= 1
         if not group.users[ip]:
             del group.users[ip]
+            self._joined -= 1
         if not group.users:
             self._feed(now, group, MemberInput.UNWANTED)
 

@@ -169,6 +169,20 @@ def test_joins_beyond_the_cap_are_refused_and_counted() -> None:
     assert bench.host.counts["group_table_full"] == over
 
 
+def test_groups_that_share_an_mgid_count_as_many() -> None:
+    """RFC 4391 §4: an MGID has the low 80 bits of an IPv6 group, so a program can name any number."""
+    bench = Bench("fe80::1/64")
+    before = sum(len(it.ips) for it in bench.host.engine.groups(bench.now) if it.users)
+    for i in range(GROUPS_MAX):
+        bench.host.join(f"ff0e:{i:x}::77")
+    taken = GROUPS_MAX - bench.host.counts["group_table_full"]
+    assert taken + before == GROUPS_MAX
+    bench.host.leave("ff0e::77")
+    full = bench.host.counts["group_table_full"]
+    bench.host.join("ff0e:ffff::77")
+    assert bench.host.counts["group_table_full"] == full
+
+
 def test_the_application_s_mistakes_raise() -> None:
     engine = Bench().host.engine
     with pytest.raises(UsageError, match=r"10\.0\.0\.2 is not a multicast group"):
