@@ -31,6 +31,8 @@ from ipoibu.limits import (
     GROUP_BACKOFF_MIN_S,
     GROUP_SEND_ONLY_IDLE_S,
     IP_PACKET_MAX_BYTES,
+    PEER_LOGS_BURST,
+    PEER_LOGS_PER_S,
     SA_PATH_PENDING_PACKETS,
     SA_PATHS_MAX,
 )
@@ -49,6 +51,7 @@ from ipoibu.proto.effects import (
     SendPacket,
     Withdraw,
 )
+from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.table import Machine, Table
 from ipoibu.proto.timers import Timers
 from ipoibu.proto.transition import Observer, Topic, ignore, step
@@ -168,10 +171,14 @@ class PathTable:
         self._observe = observe
         self._cap = cap
         self._machine = Machine(MACHINE, timers, self._ring)
-        self._entries: OrderedDict[Gid, _Entry] = OrderedDict()  # used longest ago first
+        self._entries: dict[Gid, _Entry] = {}
+        self._idle: OrderedDict[Gid, None] = (
+            OrderedDict()
+        )  # without neighbours, used longest ago first
         self._next_hops: dict[IpAddress, Gid] = {}
         self._members: dict[Gid, SaPath] = {}
         self._out: list[Effect] = []
+        self._complaints = TokenBucket(PEER_LOGS_PER_S, PEER_LOGS_BURST)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -292,6 +299,8 @@ class PathTable:
             return
         entry = self._entries[gid]
         del entry.published[next_hop]
+        if not entry.published:
+            self._idle[gid] = None
         for waiting in [it for it in entry.waiting if _next_hop(it) == next_hop]:
             entry.waiting.remove(waiting)
             self._out.append(Count("way_unresolved"))
@@ -305,14 +314,17 @@ class PathTable:
                 self._out.append(Count("way_table_full"))
                 return None
             entry = self._entries[gid] = _Entry(gid, now)
+            self._idle[gid] = None
             self._timers.arm(self._look, gid, now + GROUP_SEND_ONLY_IDLE_S)
         entry.used = now
-        self._entries.move_to_end(gid)
+        if gid in self._idle:
+            self._idle.move_to_end(gid)
         member = self._members.get(gid) if entry.state is State.NONE else None
         if member is not None:
             self._feed(now, gid, Input.RESOLVED, member)
         if wanted is not None:
             self._next_hops[wanted.next_hop] = gid
+            self._idle.pop(gid, None)
             entry.published[wanted.next_hop] = wanted
         self._feed(now, gid, Input.WANTED)
         return entry
@@ -364,7 +376,7 @@ class PathTable:
                 entry.backoff.reset()
                 self._release(entry)
             case Action.COMPLAIN:
-                self._complain(entry, reason)
+                self._complain(now, entry, reason)
             case Action.DROP:
                 self._out += [Count("way_unresolved")] * len(entry.waiting)
                 entry.waiting.clear()
@@ -384,10 +396,10 @@ class PathTable:
             self._out.append(_routed(waiting, entry.path))
         entry.waiting.clear()
 
-    def _complain(self, entry: _Entry, reason: str) -> None:
+    def _complain(self, now: float, entry: _Entry, reason: str) -> None:
         refusals = entry.backoff.refusals
         self._out.append(Count("way_refused"))
-        if refusals.add():
+        if refusals.add() and self._complaints.take(now):
             text = f"no path to {entry.gid}: {reason}{refusals.times}"
             self._out.append(Log(logging.WARNING, text))
 
@@ -397,6 +409,7 @@ class PathTable:
             del self._next_hops[next_hop]
             self._out.append(_held(wanted))
         del self._entries[entry.gid]
+        self._idle.pop(entry.gid, None)
 
     def _ring(self, now: float, gid: Gid) -> None:
         self._feed(now, gid, Input.TIMEOUT)
@@ -414,11 +427,10 @@ class PathTable:
     def _make_room(self, now: float) -> bool:
         if len(self._entries) < self._cap:
             return True
-        idle = next((gid for gid, entry in self._entries.items() if not entry.published), None)
-        if idle is None:
+        if not self._idle:
             return False
         self._out.append(Count("way_evicted"))
-        self._feed(now, idle, Input.UNUSED)
+        self._feed(now, next(iter(self._idle)), Input.UNUSED)
         return True
 
 
