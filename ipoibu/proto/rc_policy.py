@@ -30,10 +30,13 @@ from ipoibu.limits import (
     CONNECTION_BACKOFF_MAX_S,
     CONNECTION_EVICTABLE_S,
     CONNECTION_SETTLED_S,
+    PEER_LOGS_BURST,
+    PEER_LOGS_PER_S,
 )
 from ipoibu.proto import rc_connection, rc_peer
 from ipoibu.proto.drops import Drops
 from ipoibu.proto.effects import Count, Log
+from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.rc_connection import (
     CloseQp,
     OpenQp,
@@ -99,6 +102,7 @@ class RcPolicy:
         self._peer_machine = Machine(rc_peer.MACHINE, self._timers, self._ring_peer)
         self._effects: list[RcEffect] = []
         self._drops = Drops(observe)
+        self._complaints = TokenBucket(PEER_LOGS_PER_S, PEER_LOGS_BURST)
         self._connections = RcConnectionTable()
         self._peers: dict[HwAddr, RcPeer] = {}  # the key is the address without flags (A6)
         self._resting: OrderedDict[HwAddr, None] = OrderedDict()
@@ -528,7 +532,7 @@ class RcPolicy:
                 case rc_peer.Action.RC:
                     self._connected(peer)
                 case rc_peer.Action.PENALIZE:
-                    self._penalize(peer)
+                    self._penalize(now, peer)
                 case rc_peer.Action.ARM:
                     self._peer_machine.arm(peer.hwaddr, now + self._rest_s(peer))
                 case rc_peer.Action.FORGET:
@@ -567,11 +571,11 @@ class RcPolicy:
             ),
         )
 
-    def _penalize(self, peer: RcPeer) -> None:
+    def _penalize(self, now: float, peer: RcPeer) -> None:
         self._count("connection_failed")
         peer.forms_tried = 0
         peer.rest_s = peer.backoff.next_s()
-        if peer.backoff.refusals.add():
+        if peer.backoff.refusals.add() and self._complaints.take(now):
             text = f"no connection to {peer.hwaddr}: {peer.cause.value}"
             text = f"{text}; packets go by datagram for {peer.rest_s:.0f} s"
             self._log(logging.WARNING, text)
