@@ -101,6 +101,9 @@ class AllMulticast:
         """The SA reports that it created or deleted the group (M2)."""
         if self._is_of_link(group):
             self._news[group] = exists
+            if len(self._news) > GROUPS_MAX:  # members can create groups faster than we join them
+                self._news.clear()
+                self._must_list = True
             self._woken.set()
 
     def refresh(self) -> None:

@@ -21,7 +21,7 @@ from ipoibu.host.netlink import (
     Link,
     Netlink,
 )
-from ipoibu.limits import IPV6_MIN_MTU
+from ipoibu.limits import ADDRESSES_MAX, IPV6_MIN_MTU
 
 TX_QUEUE_PACKETS: Final = 1000  # Linux gives a TUN 500; a full ring drops
 
@@ -113,7 +113,7 @@ class Interface:
         self.spec = spec
         self.index = link.index
         self._netlink = netlink
-        self._unwanted: set[IpAddress] = set()  # addresses that another host has, too
+        self._unwanted: dict[IpAddress, None] = {}  # that another host has, too; the oldest first
         self._leased: dict[int, Leased] = {}  # by IP version
         self._addr_gen_mode: int | None = None
         if not link.up or link.addr_gen_mode == IN6_ADDR_GEN_MODE_STABLE_PRIVACY:
@@ -324,7 +324,9 @@ class Interface:
         Puts those back that the kernel removes with it: the secondary addresses of an IPv4 subnet whose
         first one it was. Returns whether `retry` may set it again: it is one of the spec's.
         """
-        self._unwanted.add(address)
+        self._unwanted[address] = None
+        if len(self._unwanted) > ADDRESSES_MAX:
+            del self._unwanted[next(iter(self._unwanted))]
         before = self._netlink.addresses(self.index)
         for entry in before:
             if entry.ip == address:
@@ -344,7 +346,7 @@ class Interface:
 
     def keep(self, address: IpAddress) -> None:
         """Note that no other host has the address: the interface may have it."""
-        self._unwanted.discard(address)
+        self._unwanted.pop(address, None)
 
     def _own(self) -> list[IpInterface]:
         """The addresses that the interface has by its spec."""

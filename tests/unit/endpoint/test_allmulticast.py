@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,6 +20,7 @@ from ipoibu.endpoint.allmulticast import AllMulticast, ip_group
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.flush import Flush
+from ipoibu.limits import GROUPS_MAX
 from ipoibu.proto.proxied import ProxyRules
 from ipoibu.proto.sa_records import link_params
 from ipoibu.wire import mgid
@@ -26,6 +28,7 @@ from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.notice import Trap
 from tests.doubles.administered import DEFAULT, Subnet, report, states, udp, until
 from tests.doubles.fake_sa import port_gid
+from tests.doubles.simulation import TEMPLATE
 
 TV: Final = ipaddress.ip_address("239.1.2.3")
 RADIO: Final = ipaddress.ip_address("239.1.2.4")
@@ -309,3 +312,15 @@ def test_g3_an_ip_group_is_read_from_an_mgid_as_far_as_possible() -> None:
     all_nodes = ipaddress.ip_address("ff02::1")
     assert ip_group(mgid.of_group(all_nodes, DEFAULT)) == all_nodes
     assert ip_group(mgid.broadcast(DEFAULT)) is None
+
+
+def test_reports_that_come_faster_than_we_join_lead_to_a_list() -> None:
+    """Members can create and leave groups at any rate."""
+    interface = Mock(params=TEMPLATE.params)
+    table = AllMulticast(interface, Mock())
+    table._must_list = False
+    for number in range(2 * GROUPS_MAX):
+        group = mgid.of_group(ipaddress.ip_address(0xE8000000 + number), DEFAULT)
+        table.noticed(group, exists=True)
+        assert len(table._news) <= GROUPS_MAX
+    assert table._must_list

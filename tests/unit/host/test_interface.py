@@ -9,6 +9,7 @@ from ipoibu.addr import link_local
 from ipoibu.errors import LinkError, NoSuchDevice
 from ipoibu.host.interface import Interface, InterfaceSpec, Leased, RouteSpec, disable_ipv6
 from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
+from ipoibu.limits import ADDRESSES_MAX
 
 IFA_F_PERMANENT = 0x80  # linux/if_addr.h: the kernel's own has it too
 GUID = bytes.fromhex("00155dfffd33ff0b")
@@ -179,6 +180,15 @@ def test_what_the_kernel_removes_with_a_duplicate_comes_back() -> None:
         netlink.held |= netlink.collateral | {ipaddress.ip_interface("10.0.0.6/24")}
         assert interface.drop(ipaddress.ip_address("10.0.0.1")) is True
         assert netlink.log == ["remove 10.0.0.5/24", "add 10.0.0.6/24", "remove 10.0.0.1/24"]
+
+
+def test_the_memory_of_duplicates_is_bounded() -> None:
+    """A host of the link can advertise any number of prefixes, and then claim each address."""
+    with Recorder([]) as netlink:
+        interface = Interface(_spec(2044), netlink)
+        for number in range(2 * ADDRESSES_MAX):
+            interface.drop(ipaddress.ip_address((0xFD << 120) + number))
+            assert len(interface._unwanted) <= ADDRESSES_MAX
 
 
 def test_a_duplicate_of_the_spec_is_set_again_by_a_retry() -> None:
