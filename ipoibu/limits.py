@@ -149,6 +149,7 @@ CONTROL_PER_SENDER: Final = 256  # messages of one queue pair: a router with man
 CONTROL_STRANGERS: Final = 500  # messages of all hosts that are no neighbours
 CONTROL_KNOWN: Final = 2000  # messages about neighbours: at most so many restart at once
 CONTROL_ANSWERS: Final = 16  # answers to each of our requests
+CONTROL_SLOTS: Final = 1024  # IPU_ADMISSION_SLOTS: counters of senders, and of our questions
 # Misses that begin a resolution (ext/pump/resolution.h). One costs the engine 0.1 ms or more, and the
 # link three broadcasts; an answer gives its place back. Strangers, and addresses that were refused and are
 # asked for again, have a budget each.
@@ -263,6 +264,8 @@ UNICAST_GREETING_MAX: Final = (
 )
 UNICAST_SILENCE_S: Final = 20  # the time after which TCP gives up a silent host
 UNICAST_UNSENT_MAX: Final = 1 << 20  # bytes that wait for one peer; with more we end its connection
+UNICAST_CASTS_MAX: Final = 256  # messages to groups under way, UNICAST_CASTS
+MESH_EVENTS_MAX: Final = 1024  # iWARP: messages of peers that our thread has not read
 
 # Multicast groups
 GROUPS_MAX: Final = 4096  # the engine refuses, counts and logs more; Linux has no cap, rxe 8192
@@ -376,5 +379,6 @@ RDMACM_RETRIES: Final = 6  # of each packet: software adapters lose some; with 7
 RDMACM_RNR_RETRIES: Final = 6  # 7 is for ever
 RDMACM_RESOLVE_S: Final = 2.0  # the kernel's time to resolve an address, and a route
 RDMACM_ANSWER_S: Final = 10.0  # a peer's time to answer; rdma_cm itself would wait for a minute
+GSI_DATAGRAMS_MAX: Final = 256  # of queue pair 1 of the built-in HCA, IPU_SOFT_GSI_DEPTH
 CM_ROUND: Final = 64  # datagrams handled before timers and requests get a turn
 CM_ANSWERS_BURST: Final = 100.0

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tables of the core that others fill, to twice their caps: ipoibu/daemon/tables.py names these tests. Bytes
- * are those of the slots, and the work for an entry is how far it lies from its home. */
+/* Tables of the core that others fill, to twice their caps: ipoibu/daemon/tables.py names these
+ * tests. Bytes are those of the slots, and the work for an entry is how far it lies from its home.
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>

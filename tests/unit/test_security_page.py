@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from tests.interpreter import run
+
 ROOT: Final = Path(__file__).parents[2]
 ATTACKERS: Final = [
     "Off-path",
@@ -56,3 +58,7 @@ def test_each_promise_names_tests_that_exist(attacker: str) -> None:
 @pytest.mark.parametrize("attacker", ATTACKERS)
 def test_each_attacker_has_limits(attacker: str) -> None:
     assert "Not promised:" in section(attacker)
+
+
+def test_the_table_of_tables_is_what_the_register_says() -> None:
+    run(["docs/list_tables.py", "--check"])

@@ -1,0 +1,762 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The register of every table, queue and list that somebody outside of the process can fill.
+
+SECURITY.md shows it (docs/list_tables.py). tests/unit/tables fills each row to twice its cap; it also finds
+the containers of the code that are neither here nor in its list of those that nobody outside can fill.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from ipoibu import limits
+
+
+class Filler(enum.Enum):
+    """Who makes entries; SECURITY.md describes the attackers."""
+
+    LINK = "any host of the link"
+    MEMBER = "a member of the partition"
+    CALLER = "whoever reaches the TCP port"
+    PEER = "a peer of the mesh"
+    SERVER = "a DHCP server"
+    SA = "the subnet administrator"
+    GUEST = "a guest behind the TAP"
+    LOCAL = "a local program"
+    OWNER = "a process of the owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One row.
+
+    `holders` are the places of the entries: `FILE:CLASS.ATTRIBUTE` in Python, `FILE:WHAT` in C. Indices of
+    the same entries stand beside them.
+    `cap` counts `unit`; `in_c` is the constant that has the same value in C, as `HEADER:NAME`.
+    `entry_bytes` bounds the memory of an entry, with its share of the indices.
+    `full` says what happens beyond the cap.
+    `counter` counts that; empty where the oldest entry goes and nobody has to know.
+    `is_logged`: a line of the log says so, at a limited rate.
+    `steps`: an entry costs so many steps at most, where it is not the same small number for each.
+    """
+
+    name: str
+    holders: tuple[str, ...]
+    fillers: tuple[Filler, ...]
+    cap: int
+    entry_bytes: int
+    full: str
+    counter: str = ""
+    is_logged: bool = False
+    unit: str = "entries"
+    in_c: str = ""
+    steps: int = 1
+
+    @property
+    def max_bytes(self) -> int:
+        return self.cap if self.unit == "bytes" else self.cap * self.entry_bytes
+
+
+_LINK, _MEMBER, _CALLER, _PEER = Filler.LINK, Filler.MEMBER, Filler.CALLER, Filler.PEER
+_SERVER, _SA, _GUEST, _LOCAL, _OWNER = (
+    Filler.SERVER,
+    Filler.SA,
+    Filler.GUEST,
+    Filler.LOCAL,
+    Filler.OWNER,
+)
+
+_ENGINE: Final = (
+    Table(
+        "neighbours",
+        (
+            "proto/neigh.py:Neighbours._entries",
+            "proto/neigh.py:Neighbours._strangers",
+            "proto/neigh.py:Neighbours._known",
+            "proto/neigh.py:Neighbours._owners",
+            "proto/timers.py:Timers._due",
+            "proto/timers.py:Timers._filed",
+            "proto/timers.py:Timers._heap",
+        ),
+        (_LINK, _LOCAL),
+        limits.NEIGH_MAX,
+        2800,
+        "strangers go first, then those confirmed longest ago",
+        "neigh_evicted",
+        True,
+    ),
+    Table(
+        "packets that wait for neighbours",
+        ("proto/neigh.py:_Entry.pending",),
+        (_LOCAL, _GUEST),
+        limits.NEIGH_PENDING_TOTAL_PACKETS,
+        limits.IP_PACKET_MAX_BYTES + 100,
+        "the new packet goes",
+        "neigh_pending_total_full",
+        unit="packets",
+    ),
+    Table(
+        "advertising routers",
+        ("proto/routers.py:Routers._routers",),
+        (_LINK,),
+        limits.ROUTERS_MAX,
+        2048 + limits.ROUTER_ADVERTISEMENT_MAX_BYTES,
+        "one that does not answer goes; else the new one is ignored",
+        "router_evicted",
+        True,
+        steps=2 * limits.ROUTERS_MAX,
+    ),
+    Table(
+        "prefixes and routes of router advertisements",
+        ("proto/advertised.py:Advertised._entries",),
+        (_LINK,),
+        limits.ADVERTISED_MAX,
+        1000,
+        "one that was heard once goes, and the local stack hears of it; else the new one is ignored",
+        "prefix_evicted",
+        True,
+        steps=limits.ADVERTISED_MAX,
+    ),
+    Table(
+        "own addresses",
+        ("proto/dad.py:Addresses._addresses", "proto/dad.py:Addresses._broadcasts"),
+        (_LINK, _SERVER, _LOCAL),
+        limits.ADDRESSES_MAX,
+        1800,
+        "the new address is not added",
+        "address_table_full",
+        steps=limits.ADDRESSES_MAX,
+    ),
+    Table(
+        "groups that we receive",
+        ("proto/group.py:Groups._groups", "proto/group.py:_Group.users"),
+        (_LOCAL, _GUEST),
+        limits.GROUPS_MAX,
+        1800,
+        "the new group is not joined",
+        "group_table_full",
+        True,
+    ),
+    Table(
+        "groups that we send to",
+        ("proto/group.py:Groups._senders",),
+        (_LOCAL, _GUEST),
+        limits.GROUPS_MAX,
+        1400,
+        "the group used longest ago goes",
+        "group_sender_evicted",
+    ),
+    Table(
+        "groups of local programs",
+        ("proto/listeners.py:Listeners._interest", "proto/listeners.py:Listeners._listed"),
+        (_LOCAL,),
+        limits.GROUPS_MAX,
+        2000 + 200 * limits.MEMBERSHIP_SOURCES_MAX,
+        "the new group is not joined",
+        "group_table_full",
+        True,
+    ),
+    Table(
+        "drops noted, by peer and reason",
+        ("proto/drops.py:Drops._noted",),
+        (_LINK,),
+        limits.DROPS_NOTED_MAX,
+        400,
+        "the one noted longest ago goes",
+    ),
+    Table(
+        "requests of local DHCP clients",
+        ("proto/dhcp_clients.py:DhcpClients._asked",),
+        (_LOCAL,),
+        limits.DHCP_REQUESTS_MAX,
+        1000,
+        "the oldest goes",
+    ),
+    Table(
+        "answers for hosts behind us that wait for their delay",
+        ("proto/proxied.py:Proxied._waiting",),
+        (_LINK,),
+        limits.PROXY_ANSWERS_MAX,
+        1500,
+        "the new request gets no answer",
+        "proxy_answers_full",
+    ),
+    Table(
+        "paths of the subnet administrator",
+        (
+            "proto/sa_path.py:PathTable._entries",
+            "proto/sa_path.py:PathTable._idle",
+            "proto/sa_path.py:PathTable._next_hops",
+            "proto/sa_path.py:PathTable._members",
+            "proto/sa_path.py:_Entry.published",
+        ),
+        (_LINK, _LOCAL),
+        limits.SA_PATHS_MAX,
+        3600,
+        "a path without neighbours goes, the one used longest ago first",
+        "way_evicted",
+    ),
+    Table(
+        "packets that wait for a path",
+        ("proto/sa_path.py:_Entry.waiting",),
+        (_LOCAL, _GUEST),
+        limits.SA_PATH_PENDING_PACKETS,
+        limits.IP_PACKET_MAX_BYTES + 400,
+        "the new packet goes",
+        "way_pending_full",
+        unit="packets of each path",
+    ),
+)
+
+_ETHERNET: Final = (
+    Table(
+        "MACs of hosts of the link",
+        (
+            "proto/ethernet/macs.py:Macs._macs",
+            "proto/ethernet/macs.py:Macs._strangers",
+            "proto/ethernet/macs.py:Macs._used",
+        ),
+        (_LINK,),
+        limits.ETHERNET_NEIGHBOURS_MAX,
+        900,
+        "of those to which no guest sends, the longest silent goes",
+        "ethernet_neighbour_evicted",
+        in_c="core/guests.h:IPU_HOSTS_MAX",
+    ),
+    Table(
+        "addresses of guests",
+        (
+            "proto/ethernet/guests.py:Guests._bindings",
+            "proto/ethernet/guests.py:Guests._loose",
+            "proto/ethernet/guests.py:Guests._firm",
+            "proto/ethernet/guests.py:Guests._of_mac",
+            "proto/ethernet/guests.py:Guests._to_announce",
+            "proto/ethernet/queue_pairs.py:QueuePairs._qpns",
+            "proto/ethernet/queue_pairs.py:QueuePairs._macs",
+        ),
+        (_GUEST,),
+        limits.ETHERNET_GUESTS_MAX,
+        1600,
+        "addresses that no guest has claimed go first, then those silent for longest",
+        "ethernet_guest_evicted",
+        in_c="core/guests.h:IPU_GUESTS_MAX",
+    ),
+    Table(
+        "addresses of one guest",
+        (),
+        (_GUEST,),
+        limits.ETHERNET_GUEST_ADDRESSES_MAX,
+        1600,
+        "as above",
+        "ethernet_guest_evicted",
+        steps=limits.ETHERNET_GUEST_ADDRESSES_MAX,
+    ),
+    Table(
+        "groups of guests",
+        (
+            "proto/ethernet/listeners.py:GuestListeners._interest",
+            "proto/ethernet/listeners.py:GuestListeners._guests",
+        ),
+        (_GUEST,),
+        limits.ETHERNET_MEMBERSHIPS_MAX,
+        2000 + 200 * limits.MEMBERSHIP_SOURCES_MAX,
+        "the new group is not joined",
+        "ethernet_memberships_full",
+        True,
+    ),
+    Table(
+        "addresses that we look for among guests",
+        (
+            "proto/ethernet/handoff.py:Handoff._searches",
+            "proto/ethernet/handoff.py:_Search.packets",
+        ),
+        (_LINK,),
+        limits.ETHERNET_WAITING_MAX,
+        2000 + limits.ETHERNET_WAITING_PACKETS * (limits.IP_PACKET_MAX_BYTES + 400),
+        "the new packet goes; each question lasts 3 s",
+        "ethernet_unknown_guest",
+    ),
+    Table(
+        "requests of guests' DHCP clients",
+        (
+            "proto/ethernet/dhcp.py:GuestDhcp._asked",
+            "proto/ethernet/dhcp.py:GuestDhcp._latest",
+        ),
+        (_GUEST,),
+        limits.ETHERNET_DHCP_MAX,
+        1200,
+        "the oldest goes",
+    ),
+    Table(
+        "addresses that a guest may not use",
+        ("proto/ethernet/refusals.py:Refusals._refused",),
+        (_GUEST,),
+        limits.ETHERNET_REFUSALS_MAX,
+        700,
+        "the one used longest ago goes",
+    ),
+)
+
+_CONNECTIONS: Final = (
+    Table(
+        "connections of one interface",
+        (
+            "proto/rc_connection.py:RcConnectionTable._all",
+            "proto/rc_connection.py:RcConnectionTable._used",
+            "proto/rc_connection.py:RcConnectionTable._ports",
+            "proto/rc_connection.py:_Port.handles",
+        ),
+        (_MEMBER,),
+        limits.CONNECTIONS_MAX,
+        2600,
+        "the one unused for longest goes, if it rests; else the new one is refused",
+        "connection_full",
+        steps=limits.CONNECTIONS_PER_PORT_MAX,
+    ),
+    Table(
+        "connections of one port",
+        ("proto/rc_connection.py:_Port.suspected",),
+        (_MEMBER,),
+        limits.CONNECTIONS_PER_PORT_MAX,
+        2600,
+        "the new one is refused",
+        "connection_port_full",
+        steps=limits.CONNECTIONS_PER_PORT_MAX,
+    ),
+    Table(
+        "peers whose failures count",
+        ("proto/rc_policy.py:RcPolicy._peers", "proto/rc_policy.py:RcPolicy._resting"),
+        (_MEMBER,),
+        limits.CONNECTION_PEERS_MAX,
+        2400,
+        "one that rests goes; else the new one is refused",
+        "connection_peer_evicted",
+    ),
+    Table(
+        "connections of the communication manager",
+        (
+            "proto/cm.py:Cm._by_id",
+            "proto/cm.py:Cm._by_handle",
+            "proto/cm.py:Cm._by_request",
+            "proto/cm.py:Cm._by_qpn",
+            "proto/cm.py:Cm._time_wait",
+        ),
+        (_MEMBER,),
+        limits.CM_CONNECTIONS_MAX,
+        2600,
+        "the oldest that has ended goes; else the new one is refused",
+        "cm_full",
+    ),
+    Table(
+        "half-open requests of peers",
+        ("proto/cm.py:Cm._half_open",),
+        (_MEMBER,),
+        limits.CM_HALF_OPEN_MAX,
+        2600,
+        "the new one is refused",
+        "cm_half_open_full",
+    ),
+)
+
+_MESH: Final = (
+    Table(
+        "connections of a link of peers",
+        (
+            "proto/mesh.py:Mesh._connections",
+            "proto/mesh.py:Mesh._peers",
+            "proto/mesh.py:Mesh._news",
+            "fabric/unicast/rendezvous.py:Rendezvous._wires",
+            "fabric/unicast/rendezvous.py:Rendezvous._by_fd",
+            "fabric/mesh/mesh_worker.py:MeshWorker._early",
+        ),
+        (_CALLER, _PEER),
+        limits.UNICAST_PEERS_MAX,
+        2400,
+        "the new one is refused",
+        "mesh_full",
+        steps=limits.UNICAST_CONTACTS_MAX,
+    ),
+    Table(
+        "places where peers may listen",
+        ("proto/mesh_contacts.py:Contacts._all", "proto/mesh_contacts.py:Contacts._strangers"),
+        (_CALLER, _PEER),
+        limits.UNICAST_CONTACTS_MAX,
+        2000,
+        "the oldest place where nobody has answered goes",
+        "mesh_contacts_full",
+        True,
+    ),
+    Table(
+        "groups of one peer, to show",
+        ("proto/mesh.py:_MeshConnection.groups",),
+        (_PEER,),
+        limits.MESH_GROUPS_SHOWN,
+        250,
+        "further ones are not shown",
+        in_c="fabric/group_list.h:IPU_GROUP_LIST_MAX",
+    ),
+    Table(
+        "places as they were read",
+        ("wire/mesh.py:_locator",),
+        (_PEER,),
+        limits.MESH_LOCATORS_KEPT,
+        700,
+        "the one used longest ago goes",
+    ),
+    Table(
+        "TCP connections of hosts that have not greeted",
+        (
+            "fabric/unicast/reception.py:Reception._guests",
+            "fabric/unicast/reception.py:Reception._by_fd",
+        ),
+        (_CALLER,),
+        limits.UNICAST_GREETING_MAX,
+        6000,
+        "the oldest goes",
+        "mesh_no_answer",
+    ),
+    Table(
+        "bytes for a peer that does not read",
+        ("fabric/unicast/stream.py:Stream._unsent",),
+        (_PEER,),
+        limits.UNICAST_UNSENT_MAX,
+        2,
+        "the connection ends",
+        unit="bytes of each peer",
+    ),
+)
+
+_MANAGEMENT: Final = (
+    Table(
+        "requests to the subnet administrator",
+        (
+            "proto/sa_requests.py:SaRequests._queue",
+            "proto/sa_requests.py:SaRequests._requests",
+            "proto/sa_requests.py:SaRequests._by_tid",
+            "proto/sa_transaction.py:Transaction.tids",
+            "fabric/sa/transport.py:SaTransport._waiting",
+        ),
+        (_LINK, _LOCAL),
+        limits.SA_QUEUE_MAX,
+        1600,
+        "the new request is refused",
+        "sa_queue_full",
+    ),
+    Table(
+        "past requests to the subnet administrator",
+        ("proto/sa_requests.py:SaRequests._recent",),
+        (_LINK, _LOCAL),
+        limits.SA_RECENT_MAX,
+        300,
+        "the oldest goes",
+    ),
+    Table(
+        "reports of the subnet administrator",
+        ("proto/sa_requests.py:SaRequests._reports",),
+        (_SA,),
+        limits.SA_RECENT_MAX,
+        800,
+        "the oldest goes",
+    ),
+    Table(
+        "bytes of a table of the subnet administrator",
+        ("proto/rmpp.py:Transfer._parts", "proto/rmpp.py:Transfer._ahead"),
+        (_SA,),
+        limits.SA_TABLE_BYTES_MAX,
+        1,
+        "the transfer ends",
+        "sa_failed",
+        unit="bytes",
+    ),
+    Table(
+        "events of the subnet administrator that nobody has read",
+        ("fabric/sa/transport.py:SaTransport._events",),
+        (_SA,),
+        limits.SA_EVENTS_MAX,
+        400,
+        "the oldest goes",
+        "sa_event_lost",
+    ),
+)
+
+_HOST: Final = (
+    Table(
+        "clients of the control socket",
+        (
+            "daemon/client_places.py:ClientPlaces._clients",
+            "daemon/client_places.py:ClientPlaces._waited_for",
+        ),
+        (_OWNER,),
+        limits.CONTROL_CLIENTS_MAX,
+        200_000,
+        "the one that keeps us waiting the longest goes",
+    ),
+    Table(
+        "clients of `--metrics`",
+        (),
+        (_CALLER,),
+        limits.METRICS_CLIENTS_MAX,
+        200_000,
+        "the one that keeps us waiting the longest goes",
+    ),
+    Table(
+        "groups of the link, for a multicast router",
+        ("endpoint/allmulticast.py:AllMulticast._held",),
+        (_MEMBER, _SA),
+        limits.GROUPS_MAX,
+        300,
+        "the new group is not received",
+        "group_table_full",
+    ),
+    Table(
+        "pings of `ipoibu ping`",
+        ("proto/ping.py:Pings._asked", "endpoint/ping.py:Pinger._waiting"),
+        (_OWNER,),
+        limits.PINGS_MAX,
+        6000,
+        "the new ping is refused, and says so",
+        steps=limits.PINGS_MAX,
+    ),
+    Table(
+        "transitions that a monitor has not read",
+        ("daemon/event_stream.py:_Queue._waiting",),
+        (_OWNER, _LINK),
+        limits.EVENTS_PENDING_MAX,
+        500,
+        "the new transition goes, and the monitor hears how many",
+    ),
+    Table(
+        "duplicates of addresses",
+        (
+            "daemon/duplicates.py:Duplicates._backoffs",
+            "daemon/duplicates.py:Duplicates._timers",
+            "host/interface.py:Interface._unwanted",
+        ),
+        (_LINK,),
+        limits.ADDRESSES_MAX,
+        800,
+        "the oldest of another program goes",
+        steps=limits.ADDRESSES_MAX,
+    ),
+    Table(
+        "sources of flows about whose routes the kernel was asked",
+        ("host/route_query.py:RouteQuery._sources",),
+        (_LOCAL,),
+        limits.ROUTE_SOURCES_MAX,
+        600,
+        "all go",
+    ),
+    Table(
+        "gateways in the kernel's answers about flows",
+        ("endpoint/shell.py:Shell._asked",),
+        (_LOCAL,),
+        limits.ROUTE_ASKED_GATEWAYS_MAX,
+        300,
+        "further ones are not followed",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreTable(Table):
+    """A table in C. `filled_by` is the test that fills it beyond its cap."""
+
+    filled_by: str = ""
+
+
+_CORE: Final = (
+    CoreTable(
+        "next hops of the pump",
+        ("pump/neigh.c:slots",),
+        (_LINK, _LOCAL),
+        limits.NEIGH_MAX + limits.GROUPS_MAX,
+        86,  # 32 bytes a slot, of which 3/8 to 3/4 are in use
+        "the engine makes room and tries again",
+        "neigh_refused",
+        True,
+        filled_by="next_hops_end_at_their_cap",
+    ),
+    CoreTable(
+        "address handles",
+        ("pump/ah_cache.c:slots", "soft/ah.c:ah"),
+        (_LINK, _LOCAL),
+        limits.ADDRESS_HANDLES_MAX,
+        320,
+        "the longest idle goes; else the engine makes room",
+        "neigh_refused",
+        True,
+        filled_by="at_the_cap_an_idle_handle_makes_room_and_without_one_it_is_enospc",
+    ),
+    CoreTable(
+        "routes of the pump",
+        ("pump/route.c:return", "pump/route.c:copy"),
+        (_LINK, _LOCAL),
+        limits.ROUTES_MAX,
+        108 + 24 * limits.ROUTE_HOPS_MAX,
+        "the new route is not used",
+        "commands_bad",
+        filled_by="routes_end_at_their_cap",
+    ),
+    CoreTable(
+        "answers of the kernel about flows",
+        ("pump/route_answers.c:slots",),
+        (_LOCAL,),
+        limits.ROUTE_ANSWERS_MAX,
+        214 + 24 * limits.ROUTE_HOPS_MAX,
+        "all go",
+        "route_answers_evicted",
+        filled_by="answers_about_flows_end_at_their_cap",
+    ),
+    CoreTable(
+        "resolutions under way",
+        ("pump/resolution.c:begun",),
+        (_LINK, _LOCAL),
+        limits.RESOLUTION_BEGUN_SLOTS,
+        16,
+        "the former address with the same hash goes; budgets bound the resolutions",
+        "tx_resolution_limited",
+        in_c="pump/resolution.h:IPU_RESOLUTION_BEGUN_SLOTS",
+        filled_by="a_scan_gets_a_third_at_once_and_then_its_share",
+    ),
+    CoreTable(
+        "hosts that have answered",
+        ("pump/resolution.c:known",),
+        (_LINK,),
+        limits.RESOLUTION_KNOWN_SLOTS,
+        4,
+        "the former address with the same hash goes",
+        in_c="pump/resolution.h:IPU_RESOLUTION_KNOWN_SLOTS",
+        filled_by="hosts_that_have_answered_and_gateways_do_not_wait_behind_strangers",
+    ),
+    CoreTable(
+        "addresses for which we did not ask",
+        ("pump/resolution.c:refused",),
+        (_LINK, _LOCAL),
+        limits.RESOLUTION_REFUSED_SLOTS,
+        4,
+        "the former address with the same hash goes",
+        in_c="pump/resolution.h:IPU_RESOLUTION_REFUSED_SLOTS",
+        filled_by="a_scanner_that_repeats_at_once_gains_nothing",
+    ),
+    CoreTable(
+        "senders of ARP and ND",
+        ("pump/admission.h:by_sender",),
+        (_LINK,),
+        limits.CONTROL_SLOTS,
+        2,
+        "senders with the same hash share a place",
+        "rx_control_limited",
+        True,
+        in_c="pump/admission.h:IPU_ADMISSION_SLOTS",
+        filled_by="one_sender_and_all_strangers_together_have_a_bound",
+    ),
+    CoreTable(
+        "questions by ARP and ND",
+        ("pump/admission.h:asked",),
+        (_LOCAL,),
+        limits.CONTROL_SLOTS,
+        32,
+        "the former question with the same hash goes",
+        in_c="pump/admission.h:IPU_ADMISSION_SLOTS",
+        filled_by="questions_share_their_places",
+    ),
+    CoreTable(
+        "senders to a saturated pump",
+        ("pump/write_share.h:writes",),
+        (_LINK,),
+        limits.WRITE_SHARE_SENDERS,
+        32,
+        "senders with the same hash share a place",
+        "rx_over_share",
+        in_c="pump/write_share.h:IPU_WRITE_SHARE_SENDERS",
+        filled_by="strangers_share_one_place",
+    ),
+    CoreTable(
+        "guests in the pump",
+        ("core/mac_table.c:slots", "pump/handoff.c:guests"),
+        (_GUEST, _LINK),
+        limits.ETHERNET_GUESTS_MAX,
+        128,
+        "the engine keeps the cap",
+        "commands_bad",
+        in_c="core/guests.h:IPU_GUESTS_MAX",
+        filled_by="a_full_table_refuses_new_entries_and_changes_known_ones",
+    ),
+    CoreTable(
+        "peers of a unicast link",
+        ("unicast/unicast.c:peers", "unicast/unicast.c:keys"),
+        (_CALLER,),
+        limits.UNICAST_PEERS_MAX,
+        256,
+        "the new one is refused",
+        "mesh_full",
+        filled_by="there_is_an_end_to_the_places",
+        steps=limits.UNICAST_PEERS_MAX,
+    ),
+    CoreTable(
+        "groups of a peer",
+        ("fabric/group_list.h:mgids",),
+        (_PEER,),
+        limits.MESH_GROUPS_SHOWN,
+        16,
+        "the peer gets the messages to all groups",
+        in_c="fabric/group_list.h:IPU_GROUP_LIST_MAX",
+        filled_by="groups_of_a_peer_end_at_their_cap",
+        steps=limits.MESH_GROUPS_SHOWN,
+    ),
+    CoreTable(
+        "messages to groups of a unicast link under way",
+        ("unicast/unicast_state.h:casts", "unicast/unicast_state.h:waiting"),
+        (_LOCAL, _PEER),
+        limits.UNICAST_CASTS_MAX,
+        128,
+        "the new message is lost",
+        "unicast_tx_full",
+        in_c="unicast/unicast_state.h:UNICAST_CASTS",
+        filled_by="too_many_casts_are_lost_and_counted_with_their_cookies",
+    ),
+    CoreTable(
+        "hosts to which flows are spread over rails",
+        ("rails/rails.c:peers", "rails/rails.c:keys"),
+        (_LINK,),
+        limits.RAIL_PEERS_MAX,
+        2048,
+        "the new host gets all flows by one rail",
+        "rails_peers_full",
+        filled_by="there_is_an_end_to_the_peers_and_those_in_use_stay",
+    ),
+    CoreTable(
+        "control messages of peers of an iWARP mesh",
+        ("mesh/mesh_commands.c:event",),
+        (_PEER,),
+        limits.MESH_EVENTS_MAX,
+        2100,
+        "the connection ends",
+        in_c="mesh/mesh_state.h:MESH_EVENTS_MAX",
+        filled_by="events_that_nobody_reads_end_at_their_cap",
+    ),
+    CoreTable(
+        "datagrams to queue pair 1",
+        ("fabric/soft_gsi.c:in", "fabric/soft_gsi.c:out"),
+        (_LINK,),
+        limits.GSI_DATAGRAMS_MAX,
+        600,
+        "the new datagram is lost",
+        "drop_gsi",
+        in_c="fabric/soft_gsi.h:IPU_SOFT_GSI_DEPTH",
+        filled_by="test_a_flood_of_datagrams_does_not_keep_interfaces_waiting",
+    ),
+)
+
+TABLES: Final = (
+    *_ENGINE,
+    *_ETHERNET,
+    *_CONNECTIONS,
+    *_MESH,
+    *_MANAGEMENT,
+    *_HOST,
+    *_CORE,
+)
+"""Every row; names are unique."""

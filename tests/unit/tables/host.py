@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Fillings of the tables of the daemon, the endpoint and the host side."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
+
+from ipoibu.addr import DEFAULT_PKEY, Gid, IpAddress
+from ipoibu.daemon.client_places import ClientPlaces
+from ipoibu.daemon.duplicates import Duplicates
+from ipoibu.daemon.event_stream import _Queue
+from ipoibu.endpoint.allmulticast import AllMulticast
+from ipoibu.endpoint.ping import Pinger
+from ipoibu.endpoint.shell import Shell
+from ipoibu.host.route_query import RouteQuery
+from ipoibu.limits import (
+    ADDRESSES_MAX,
+    CONTROL_CLIENTS_MAX,
+    EVENTS_PENDING_MAX,
+    GROUPS_MAX,
+    METRICS_CLIENTS_MAX,
+    PINGS_MAX,
+    ROUTE_ASKED_GATEWAYS_MAX,
+    ROUTE_SOURCES_MAX,
+)
+from ipoibu.proto.transition import Topic, Transition
+from ipoibu.route import NextHop, Target
+from ipoibu.wire.mgid import of_group
+from tests.doubles.simulation import TEMPLATE
+from tests.unit.tables.filling import HONEST, Filling, group4, host4
+
+
+class UnreadTransitions(Filling):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = EVENTS_PENDING_MAX
+        self._table = _Queue(Mock(asyncio.AbstractEventLoop))
+
+    def add(self, number: int) -> None:
+        self._table.take(Transition(Topic.NEIGHBOUR, host4(number), "", "", ""))
+
+    def __len__(self) -> int:
+        return len(self._table._waiting)
+
+    def admits_honest(self) -> bool:
+        _, lost = self._table.drain()
+        self.add(HONEST)
+        return lost == self.cap and len(self) == 1
+
+
+class ControlClients(Filling):
+    """Clients that send no request."""
+
+    most = CONTROL_CLIENTS_MAX
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = self.most
+        self._table: ClientPlaces[int] = ClientPlaces(self.cap, lambda client: None)
+
+    def add(self, number: int) -> None:
+        if self._table.enter(number):
+            self._table.begin_to_wait(number)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def admits_honest(self) -> bool:
+        return self._table.enter(HONEST)
+
+
+class MetricsClients(ControlClients):
+    most = METRICS_CLIENTS_MAX
+
+
+class RoutedGroups(Filling):
+    """The SA reports groups of members, which a multicast router joins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = GROUPS_MAX
+        subnet = SimpleNamespace(
+            sa=SimpleNamespace(join=self._join),
+            attach_for_router=lambda record: None,
+            detach_for_router=lambda group: None,
+        )
+        interface = SimpleNamespace(counts=self.counts, params=TEMPLATE.params)
+        self._table = AllMulticast(cast(Any, interface), cast(Any, subnet))
+
+    async def _join(self, group: Gid, state: object) -> Gid:
+        return group
+
+    def _learn(self, number: int, *, exists: bool) -> None:
+        group = of_group(group4(number), DEFAULT_PKEY)
+        learning = self._table._learn(group, exists)
+        with contextlib.suppress(StopIteration):  # it waits for nothing
+            learning.send(None)
+
+    def add(self, number: int) -> None:
+        self._learn(number, exists=True)
+
+    def __len__(self) -> int:
+        return len(self._table._held)
+
+    def admits_honest(self) -> bool:
+        self._learn(0, exists=False)
+        self._learn(HONEST, exists=True)
+        return len(self) == self.cap
+
+
+class PingsUnderWay(Filling):
+    """Nobody answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = PINGS_MAX
+        self._loop = asyncio.new_event_loop()
+        pings = SimpleNamespace(obstacle=lambda ip: None, end=lambda ip: None)
+        engine = SimpleNamespace(is_up=True, pings=pings, ping=lambda now, ip, known: ())
+        self._table = Pinger(self._loop, cast(Any, engine), lambda effects: None, Mock())
+        self._tasks: list[asyncio.Task[object]] = []
+
+    def add(self, number: int) -> None:
+        self._tasks.append(self._loop.create_task(self._table.ping(host4(number), 60)))
+        for _ in range(3):
+            self._loop.run_until_complete(asyncio.sleep(0))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._table._waiting.values()))
+
+    def admits_honest(self) -> bool:
+        for task in self._tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
+        self.add(HONEST)
+        is_waiting = len(self) == 1
+        self._tasks[-1].cancel()
+        self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
+        self._loop.close()
+        return is_waiting
+
+
+class _Holder:
+    duplicate_action = "the interface removes it"
+
+    def drop(self, address: IpAddress) -> bool:
+        return False
+
+    def retry(self, address: IpAddress) -> None: ...
+
+
+class DuplicateAddresses(Filling):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = ADDRESSES_MAX
+        self._table = Duplicates("ib0", Mock(asyncio.AbstractEventLoop))
+
+    def add(self, number: int) -> None:
+        self._table.lost(host4(number), _Holder())
+
+    def __len__(self) -> int:
+        return len(self._table._backoffs)
+
+    def admits_honest(self) -> bool:
+        self.add(HONEST)
+        return self._table.won(host4(HONEST))
+
+
+class FlowSources(Filling):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = ROUTE_SOURCES_MAX
+        self._table = RouteQuery.__new__(RouteQuery)
+        self._table._sources = {}
+        self._table._find_source = lambda family, source: []  # type: ignore[method-assign]
+
+    def add(self, number: int) -> None:
+        self._table._source(4, host4(number).packed)
+
+    def __len__(self) -> int:
+        return len(self._table._sources)
+
+    def admits_honest(self) -> bool:
+        self.add(HONEST)
+        return host4(HONEST).packed in self._table._sources
+
+
+class AskedGateways(Filling):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = ROUTE_ASKED_GATEWAYS_MAX
+        self._table = cast(Any, Shell.__new__(Shell))
+        self._table._asked, self._table._gateways = set(), Counter()
+        self._table._loop = SimpleNamespace(time=lambda: 0.0)
+        self._table._engine = SimpleNamespace(gateway_changed=lambda now, ip, is_used: ())
+        self._table.perform = lambda effects: None
+
+    def add(self, number: int) -> None:
+        self._table._note_asked(Target("unicast", (NextHop(host4(number)),)))
+
+    def __len__(self) -> int:
+        return len(self._table._asked)
+
+    def admits_honest(self) -> bool:
+        self._table._forget_asked()
+        self.add(HONEST)
+        return host4(HONEST) in self._table._asked
+
+
+FILLINGS: dict[str, type[Filling]] = {
+    "clients of the control socket": ControlClients,
+    "clients of `--metrics`": MetricsClients,
+    "groups of the link, for a multicast router": RoutedGroups,
+    "pings of `ipoibu ping`": PingsUnderWay,
+    "transitions that a monitor has not read": UnreadTransitions,
+    "duplicates of addresses": DuplicateAddresses,
+    "sources of flows about whose routes the kernel was asked": FlowSources,
+    "gateways in the kernel's answers about flows": AskedGateways,
+}
