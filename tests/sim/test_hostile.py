@@ -115,7 +115,8 @@ def test_a_flood_of_spoiled_frames_never_raises_and_never_multiplies(seed: int) 
         effects = bench.host.engine.frame(bench.now, attacker.source(), attacker.frame())
         # at most one frame for one frame: no amplifier
         assert sum(isinstance(effect, SendFrame) for effect in effects) <= 1
-        assert sum(isinstance(effect, Deliver) for effect in effects) <= 1
+        # to the local stack the message, and the end of a router or prefix that made room for it
+        assert sum(isinstance(effect, Deliver) for effect in effects) <= 2
         # packets that waited for that neighbour may go out, and little else happens
         assert sum(not isinstance(effect, SendPacket) for effect in effects) <= 6
         bench.host.carry_out(effects)

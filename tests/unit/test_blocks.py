@@ -38,18 +38,35 @@ def test_every_block_says_what_it_is() -> None:
         assert len(fences) == 2 * len(list(blocks(page)))
 
 
+# The files that a configuration may name
+FILES: Final = {
+    "partitions": "Default=0x7fff, ipoib: ALL=full;\n",
+    "peers-file": "192.0.2.1\n",
+    "peer-key-file": "0123456789abcdef" * 4 + "\n",
+}
+
+
 @pytest.mark.parametrize("block", cases("toml"))
 def test_a_configuration_is_taken(block: Block, tmp_path: Path) -> None:
     given = tomllib.loads(block.text)
     missing_parts = []
     if "device" not in given:
-        missing_parts.append('device = "soft:eth0"')
+        is_managed = (
+            "allmulticast" in given
+        )  # by a subnet administrator, which says what groups there are
+        missing_parts.append('device = "mlx5_0"' if is_managed else 'device = "soft:eth0"')
     if any(key.startswith(("dhcp-", "lease-")) for key in given) and "address" not in given:
         missing_parts.append('address = ["dhcp"]')
     if given.keys() & {"guest", "guest-queue-pairs", "vlan"} and "ethernet" not in given:
         missing_parts.append("ethernet = true")
+    text = block.text
+    for key, content in FILES.items():
+        if key in given:
+            (tmp_path / key).write_text(content)
+            (tmp_path / key).chmod(0o600)
+            text = text.replace(f'"{given[key]}"', f'"{tmp_path / key}"')
     file = tmp_path / "ib0.toml"
-    file.write_text("\n".join([*missing_parts, block.text]))
+    file.write_text("\n".join([*missing_parts, text]))
     assert [str(fault) for fault in faults(file)] == []
 
 
