@@ -48,8 +48,9 @@ def _served(endpoint: Any, talk: Callable[[ControlServer], Awaitable[None]]) -> 
                 async with asyncio.timeout(60):
                     await talk(server)
             finally:
-                while _writers:
-                    _writers.pop().transport.abort()
+                for writer in _writers:
+                    writer.transport.abort()
+                _writers.clear()
                 await server.close()
 
     asyncio.run(main())
