@@ -30,13 +30,11 @@ for unit in dev-hugepages.mount dev-mqueue.mount getty.target proc-sys-fs-binfmt
 done
 : >"$root/etc/fstab"
 cp "$project"/packaging/systemd/*.service "$units"
-case $project in
-/home/* | /root/*) # the unit hides these directories
-    mkdir "$units/ipoibu@.service.d"
-    printf '[Service]\nProtectHome=no\n' >"$units/ipoibu@.service.d/test.conf"
-    ;;
-esac
-printf '#!/bin/sh\nexec %s "$@"\n' "$command" >"$root/usr/bin/ipoibu"
+# The unit hides /home, /root and the machine's /tmp, one of which may have the tree.
+mkdir "$units/ipoibu@.service.d"
+printf '[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths="%s"\n' "$project" \
+    >"$units/ipoibu@.service.d/test.conf"
+printf '#!/bin/sh\nexec "%s" "$@"\n' "$command" >"$root/usr/bin/ipoibu"
 chmod 755 "$root/usr/bin/ipoibu"
 ip link set lo up
 exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin \

@@ -197,7 +197,7 @@ def test_a_closed_output_is_one_that_nobody_reads(
     tmp_path: Path, words: str, code: int, closed: str
 ) -> None:
     done = subprocess.run(
-        ["sh", "-c", f"{sys.executable} -m ipoibu.cli {words} {closed}"],
+        ["sh", "-c", f'"$0" -m ipoibu.cli {words} {closed}', sys.executable],
         env={**os.environ, "IPOIBU_RUNTIME_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
