@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# `make lab` and `make test` set everything up by themselves on a Debian 12 machine: root installs what is
+# `make lab` and `make test` set everything up by themselves on Debian 12 and 13: root installs what is
 # missing, and runs the tests with the mark `root`; an ordinary user runs all others.
 
 VENV    := .venv
@@ -35,7 +35,7 @@ RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal2 libdeflate0 lib
 DOCS_PACKAGES  := graphviz
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd slirp4netns passt
 TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool nftables \
-                 util-linux clang clang-format libclang-rt-14-dev gdb fish zsh \
+                 util-linux clang libclang-rt-dev gdb fish zsh \
                  podman runc catatonit uidmap slirp4netns passt \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 frr \
@@ -45,7 +45,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
                  qemu-system-x86 busybox wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
-NIGHTLY := $(addprefix nightly-,kernels newer-kernel packages fuzz decoders mutation attack)
+NIGHTLY := $(addprefix nightly-,releases kernels newer-kernel packages fuzz decoders mutation attack)
 .PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak \
         lint format lab-kernel virtual-machine venv build deps deps-test clean
 
@@ -57,7 +57,7 @@ help:
 	@echo 'make test        all of these: what CI runs        make nightly      and the long tests'
 	@echo 'make coverage    list the lines of the packet paths that the tests run'
 	@echo 'make soak        eight hosts under faults for HOURS=1'
-	@echo 'make bench       five minutes of measuring, beside kernel VXLAN and others'
+	@echo 'make bench       ten minutes or more of measuring, beside kernel VXLAN and others'
 	@echo 'make docs        the documentation as a site, in build/site/index.html'
 	@echo 'make lab-kernel  the guest kernel of the lab tests, cached outside the tree'
 	@echo 'make virtual-machine  the kernel and the initrd of the machines in tests/netns, cached, too'
@@ -123,6 +123,10 @@ test: check
 # `make -k nightly` goes on after a stage that fails, and fails at the end.
 nightly: test $(NIGHTLY) soak
 
+# All tiers, on a clone of this tree in a bare root of each release.
+nightly-releases: deps-test
+	@for suite in bookworm trixie; do $(SUDO) tests/package/on_release $$suite || exit; done
+
 nightly-kernels: deps-test $(VENV)/.dev build lab-kernel
 	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/unit
 
@@ -162,12 +166,12 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
-	clang-format --dry-run --Werror $(C_FILES)
+	$(VENV)/bin/clang-format --dry-run --Werror $(C_FILES)
 
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
-	clang-format -i $(C_FILES)
+	$(VENV)/bin/clang-format -i $(C_FILES)
 
 # Fetches a kernel of Debian; in the tests' own network namespaces there is no way to it.
 virtual-machine:
