@@ -230,6 +230,13 @@ ETHERNET_MEMBERSHIP_S: Final = 260.0  # RFC 3376 §8.4: 2 queries and a response
 # Routes
 ROUTES_MAX: Final = 131_072  # `route_max` of a pump, which refuses and counts a further route
 ROUTE_HOPS_MAX: Final = 64  # IPU_HOPS_MAX, next hops of one route; we count further ones
+ROUTE_ENTRIES_MAX: Final = 2 * ROUTES_MAX  # of the kernel that we follow; RouteTable lists anew
+ROUTE_PREFIX_ENTRIES_MAX: Final = 4096  # of them to one prefix; the pump uses ROUTE_HOPS_MAX
+ROUTE_CROWD: Final = (
+    16  # a prefix with more routes has a table of its own; fewer are a shared tuple
+)
+ROUTE_SHARED_MAX: Final = 16_384  # different sets of routes to one prefix; a full table forgets all
+ROUTE_KNOWN_MAX: Final = 16_384  # different routes without their prefix; a full table forgets all
 ROUTE_ANSWERS_MAX: Final = 65_536  # flows with an answer of the kernel; a full table forgets all
 ROUTE_SOURCES_MAX: Final = 4096  # sources of such flows; a full table forgets all
 ROUTE_ASKED_GATEWAYS_MAX: Final = 1024  # gateways in such answers whose end we notice soon

@@ -110,6 +110,10 @@ class HostInputs(Life):
         batch = changes_of(changes)
         self._call(lambda: self._shell.change_routes(batch))
 
+    def routes_left_out(self, count: int) -> None:
+        """Count routes that the caller does not pass on, because it has too many."""
+        self._call(lambda: self._shell.leave_out_routes(count))
+
     def answer_routes(self, ask: AskRoute) -> None:
         """Ask this function about flows whose route is of kind "ask"; it runs on the engine's thread, and
         must not block."""

@@ -357,6 +357,9 @@ class Shell:
             else:
                 self._pump.route_del(prefix[1:], prefix[0])
 
+    def leave_out_routes(self, count: int) -> None:
+        self._counts["routes_left_out"] += count
+
     def _count_gateways(self, target: Target | None, change: int) -> None:
         """Count the routes to each gateway, and report to the engine the first and the last one."""
         for hop in target.hops if target is not None else ():

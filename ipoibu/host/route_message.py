@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ipoibu.addr import IpAddress, IpNetwork
+from ipoibu.limits import ROUTE_KNOWN_MAX
 from ipoibu.route import FIELD_SOURCE, FIELD_TOS, NextHop, RouteKind
 
 # linux/rtnetlink.h
@@ -49,7 +50,6 @@ _MAPPED: Final = bytes(10) + b"\xff\xff"
 _KINDS: Final[dict[int, RouteKind]] = {RTN_UNICAST: "unicast", RTN_BROADCAST: "broadcast"}
 # The kernel's own routes, and those by redirect and by router advertisement, never join a multipath route.
 _KERNELS_OWN: Final = (1, 2, 9)  # RTPROT_REDIRECT, RTPROT_KERNEL, RTPROT_RA
-KNOWN_MAX: Final = 65_536  # different routes, without their prefix, that a reader remembers
 _PREFERENCES: Final = {1: 1, 3: -1}  # RFC 4191 §2.1: 1 is high, 3 is low, everything else medium
 
 _LENGTH: Final = struct.Struct("=I")
@@ -128,7 +128,7 @@ class RouteReader:
     def _shared(self, head: _Head, used: tuple[tuple[int, bytes], ...]) -> RouteEntry:
         entry = self._known.get((head, used))
         if entry is None:
-            if len(self._known) >= KNOWN_MAX:
+            if len(self._known) >= ROUTE_KNOWN_MAX:
                 self._known.clear()
             entry = self._known[head, used] = self._entry(head, dict(used))
         return entry

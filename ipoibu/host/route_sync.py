@@ -40,7 +40,7 @@ from ipoibu.host.route_query import RouteQuery
 from ipoibu.host.route_rules import Rule, fields_of
 from ipoibu.host.route_table import RouteTable
 from ipoibu.host.sysctl import SYSCTLS, Sysctls
-from ipoibu.limits import ROUTE_CHANGES_PER_CALL
+from ipoibu.limits import ROUTE_CHANGES_PER_CALL, ROUTE_ENTRIES_MAX, ROUTE_PREFIX_ENTRIES_MAX
 from ipoibu.route import AskRoute, RouteChange
 
 _LISTINGS: Final = 3  # the kernel's routes may change while it lists them
@@ -57,6 +57,7 @@ class Stack(Protocol):
     ) -> None: ...
     def address_removed(self, address: IpInterface, /) -> None: ...
     def routes_changed(self, changes: list[RouteChange], /) -> None: ...
+    def routes_left_out(self, count: int, /) -> None: ...
     def answer_routes(self, ask: AskRoute, /) -> None: ...
     def router_changed(self, is_router: bool, /) -> None: ...
 
@@ -79,6 +80,7 @@ class RouteSync:
         self._addresses: set[IpInterface] = set()
         self._reader = RouteReader(index)
         self._table = RouteTable()
+        self._left_out = 0
         self._link: Link | None = None
         self._was_down = False  # by a notice, whatever the link is now
         self._query: RouteQuery | None = None  # set where the kernel decides about each flow
@@ -106,6 +108,7 @@ class RouteSync:
             _log.info("the kernel dropped change notices: listing addresses and routes again")
             self._stale_link = self._stale_routes = self._stale_nexthops = self._stale_rules = True
             relevant = True
+        self._stale_routes |= self._table.needs_listing
         if relevant and self._query is not None:
             self._query.forget()
             self._table.forget_answers()
@@ -265,6 +268,17 @@ class RouteSync:
             self._query.marks = sorted({rule.mark for rule in self._rules if rule.mark})
 
     def _publish_routes(self) -> None:
+        more = self._table.left_out - self._left_out
+        if more:
+            if not self._left_out:
+                _log.warning(
+                    "the kernel has too many routes over the interface: left out some (routes_left_out);"
+                    " ipoibu follows %d of them, %d to one destination",
+                    ROUTE_ENTRIES_MAX,
+                    ROUTE_PREFIX_ENTRIES_MAX,
+                )
+            self._left_out += more
+            self._stack.routes_left_out(more)
         changes = self._table.changes()
         while batch := list(itertools.islice(changes, ROUTE_CHANGES_PER_CALL)):
             self._stack.routes_changed(batch)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's routes over one interface, in the kernel's order, and the route of each prefix that
-counts."""
+"""The kernel's routes over one interface, and the route of each prefix that counts."""
 
 from __future__ import annotations
 
@@ -10,39 +9,57 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ipoibu.host.netsocket import NLM_F_APPEND, NLM_F_REPLACE
-from ipoibu.host.route_message import (
-    RT_TABLE_DEFAULT,
-    RT_TABLE_LOCAL,
-    RT_TABLE_MAIN,
-    RouteEntry,
+from ipoibu.host.route_message import RouteEntry
+from ipoibu.host.route_order import (
+    TABLES,
+    Crowd,
+    Entries,
+    best,
+    single_hops,
+    with_notice,
+    without,
+)
+from ipoibu.limits import (
+    ROUTE_CROWD,
+    ROUTE_ENTRIES_MAX,
+    ROUTE_PREFIX_ENTRIES_MAX,
+    ROUTE_SHARED_MAX,
 )
 from ipoibu.route import RouteChange, Target
 
 _AF_INET: Final = 2
 _AF_INET6: Final = 10
-# The tables of the default rules; under other rules ipoibu asks the kernel about each flow.
-_TABLES: Final = (RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_DEFAULT)
 _DEFAULT: Final = {
     _AF_INET: bytes((96,)) + bytes(10) + b"\xff\xff" + bytes(4),
     _AF_INET6: bytes(17),
 }
-SHARED_MAX: Final = 65_536  # different contents of prefixes that the table remembers
+_ROOM: Final = 8  # a full table is listed again when this part of it is free
 
-Entries = tuple[RouteEntry, ...]
+_Held = Entries | Crowd
 
 
 class RouteTable:
     """The routes by prefix. `changes` yields the changes of the best routes since its last call.
 
     For a family with `ask` the table publishes one route, of kind "ask": the kernel decides each flow.
+    A table has at most `entries_max` routes, and each prefix `prefix_max`; `left_out` counts further ones.
+    Without these a listing is due (`needs_listing`) as soon as there is room for them.
     """
 
-    def __init__(self) -> None:
-        self._entries: dict[bytes, Entries] = {}
+    def __init__(
+        self, entries_max: int = ROUTE_ENTRIES_MAX, prefix_max: int = ROUTE_PREFIX_ENTRIES_MAX
+    ) -> None:
+        self._entries_max = entries_max
+        self._prefix_max = prefix_max
+        self.left_out = 0
+        self._count = 0
+        self._short: set[bytes] = set()  # full prefixes that lack routes
+        self._is_short = False  # the whole table is full, and lacks routes
+        self.needs_listing = False
+        self._entries: dict[bytes, _Held] = {}
         self._shared: dict[Entries, Entries] = {}  # most prefixes have equal entries
         self._targets: dict[Entries, Target] = {}
-        self._before: dict[bytes, Entries] = {}  # prefixes that changed, with their former entries
+        self._before: dict[bytes, Target | None] = {}  # the former targets of what has changed
         self._asks: dict[int, int] = {}  # fields by family
         self._selecting: Counter[tuple[int, int]] = Counter()  # routes by family and their `asks`
         self._ready: list[RouteChange] = []
@@ -59,32 +76,47 @@ class RouteTable:
         """Replace the whole content by `listed`, in the kernel's order."""
         former = self._entries
         self._entries, self._shared, self._selecting = {}, {}, Counter()
+        self._count = 0
+        self._short.clear()
+        self._is_short = self.needs_listing = False
         for prefix, entry in listed:
-            if entry.is_ours and entry.table in _TABLES:
-                self._set(prefix, self._entries.get(prefix, ()) + _single_hops(entry))
+            if entry.is_ours and entry.table in TABLES:
+                for single in single_hops(entry):
+                    self._append(prefix, single)
         for prefix in former.keys() | self._entries.keys():
             before = former.get(prefix, ())
             if before != self._entries.get(prefix, ()):
-                self._before.setdefault(prefix, before)
+                self._touch(prefix, before)
 
     def add(self, prefix: bytes, entry: RouteEntry, flags: int) -> None:
         """Add a route by a notice; `flags` of the message give its place in the kernel's order."""
-        if entry.table not in _TABLES:
+        if entry.table not in TABLES:
             return
-        before = after = self._entries.get(prefix, ())
-        if entry.family == _AF_INET6:
-            after = _with_ipv6(before, entry, flags)
-        elif entry not in before:
-            after = _with_ipv4(before, entry, flags)
-        if after != before:
-            self._change(prefix, before, after)
+        held = self._entries.get(prefix, ())
+        size = len(held)
+        self._touch(prefix, held)
+        if isinstance(held, Crowd):
+            self._note(*held.add(entry, flags))
+        else:
+            self._set(prefix, held, with_notice(held, entry, flags))
+        grown = len(self._entries.get(prefix, ())) - size
+        if grown > 0 and not self._has_room(prefix, size, grown):
+            self._refuse(prefix, size + grown)
+            self.remove(prefix, entry)
 
     def remove(self, prefix: bytes, entry: RouteEntry) -> None:
         """Remove a route by a notice of the kernel."""
-        before = self._entries.get(prefix, ())
-        if before and entry.is_ours and entry.table in _TABLES:
-            without = _without_ipv6 if entry.family == _AF_INET6 else _without_ipv4
-            self._change(prefix, before, without(before, entry))
+        held = self._entries.get(prefix, ())
+        if not (held and entry.is_ours and entry.table in TABLES):
+            return
+        self._touch(prefix, held)
+        if isinstance(held, Crowd):
+            self._note((), held.remove(entry))
+            if len(held) <= ROUTE_CROWD // 2:
+                self._store(prefix, tuple(held))
+        else:
+            self._set(prefix, held, without(held, entry))
+        self._look_for_room(prefix)
 
     def selecting(self, family: int) -> int | None:
         """Return the fields by which routes of the family select packets besides the destination; None if no
@@ -129,10 +161,10 @@ class RouteTable:
 
     def _changed(self) -> Iterator[RouteChange]:
         before, self._before = self._before, {}
-        for prefix, entries in before.items():
+        for prefix, was in before.items():
             if _family(prefix) in self._asks:
                 continue
-            was, now = self._target(entries), self._target(self._entries.get(prefix, ()))
+            now = self._target(self._entries.get(prefix, ()))
             if was != now:
                 yield RouteChange(prefix, now)
 
@@ -142,109 +174,83 @@ class RouteTable:
     def _question(self, family: int) -> RouteChange:
         return RouteChange(_DEFAULT[family], Target("ask", fields=self._asks[family]))
 
-    def _change(self, prefix: bytes, before: Entries, entries: Entries) -> None:
-        self._before.setdefault(prefix, before)
-        self._set(prefix, entries)
+    def _touch(self, prefix: bytes, held: _Held) -> None:
+        """Remember what the prefix led to before it changes."""
+        if prefix not in self._before:
+            self._before[prefix] = self._target(held)
 
-    def _set(self, prefix: bytes, entries: Entries) -> None:
-        for entry in self._entries.get(prefix, ()):
-            if entry.asks is not None:
-                self._selecting[entry.family, entry.asks] -= 1
-        for entry in entries:
-            if entry.asks is not None:
-                self._selecting[entry.family, entry.asks] += 1
-        if entries:
-            if len(self._shared) >= SHARED_MAX:
+    def _append(self, prefix: bytes, entry: RouteEntry) -> None:
+        """Add a listed route behind the others."""
+        held = self._entries.get(prefix, ())
+        if not self._has_room(prefix, len(held), 1):
+            self._refuse(prefix, len(held) + 1)
+        elif isinstance(held, Crowd):
+            size = len(held)
+            held.append(entry)
+            if len(held) > size:
+                self._note((entry,), ())
+        else:
+            self._set(prefix, held, (*held, entry))
+
+    def _set(self, prefix: bytes, before: Entries, after: Entries) -> None:
+        if after != before:
+            self._note(after, before)
+            self._store(prefix, after)
+
+    def _store(self, prefix: bytes, entries: Entries) -> None:
+        if len(entries) > ROUTE_CROWD:
+            self._entries[prefix] = Crowd(entries)
+        elif entries:
+            if len(self._shared) >= ROUTE_SHARED_MAX:
                 self._shared.clear()
             self._entries[prefix] = self._shared.setdefault(entries, entries)
         else:
             self._entries.pop(prefix, None)
 
-    def _target(self, entries: Entries) -> Target | None:
-        if not entries:
+    def _note(self, added: Entries, gone: Entries) -> None:
+        """Keep the numbers of all routes, and of those that select packets."""
+        self._count += len(added) - len(gone)
+        for entries, change in ((gone, -1), (added, 1)):
+            for entry in entries:
+                if entry.asks is not None:
+                    self._selecting[entry.family, entry.asks] += change
+
+    def _target(self, held: _Held) -> Target | None:
+        if not held:
             return None
-        target = self._targets.get(entries)
+        if isinstance(held, Crowd):
+            return held.best()
+        target = self._targets.get(held)
         if target is None:
-            if len(self._targets) >= SHARED_MAX:
+            if len(self._targets) >= ROUTE_SHARED_MAX:
                 self._targets.clear()
-            target = self._targets[entries] = best(entries)
+            target = self._targets[held] = best(held)
         return target
 
+    # ---- the caps
 
-def best(entries: Entries) -> Target:
-    """Return the target of the route that the kernel takes: the first route of the lowest rank."""
-    first = min(entries, key=_rank)
-    if first.kind != "unicast":
-        return Target(first.kind)
-    if not (first.spreads and first.family == _AF_INET6):
-        return Target("unicast", first.hops)
-    joined = [each for each in entries if each.spreads and _place(each) == _place(first)]
-    return Target("unicast", tuple(hop for each in joined for hop in each.hops))
+    def _has_room(self, prefix: bytes, size: int, grown: int) -> bool:
+        """Return whether a prefix that had `size` routes may have `grown` more; they count already if it has
+        them."""
+        others = self._count - len(self._entries.get(prefix, ()))
+        return size + grown <= min(self._prefix_max, self._entries_max - others)
 
+    def _refuse(self, prefix: bytes, wanted: int) -> None:
+        self.left_out += 1
+        if wanted > self._prefix_max:
+            self._short.add(prefix)
+        else:
+            self._is_short = True
 
-def _rank(entry: RouteEntry) -> tuple[int, int, int]:
-    """The tables in the order of the default rules, then metric, then the preference of RFC 4191."""
-    return (_TABLES.index(entry.table), entry.metric, -entry.preference)
-
-
-def _place(entry: RouteEntry) -> tuple[int, int, int, bytes]:
-    """Of the routes of one prefix, those with the same place compete for it."""
-    source = entry.source if entry.family == _AF_INET6 else b""
-    return (entry.table, entry.tos, entry.metric, source)
+    def _look_for_room(self, prefix: bytes) -> None:
+        """Ask for a listing when a part of a full table is free again: not for each route."""
+        size = len(self._entries.get(prefix, ()))
+        has_room = prefix in self._short and size <= self._prefix_max - self._prefix_max // _ROOM
+        if has_room or (
+            self._is_short and self._count <= self._entries_max - self._entries_max // _ROOM
+        ):
+            self.needs_listing = True
 
 
 def _family(prefix: bytes) -> int:
     return _AF_INET if prefix[1:13] == _DEFAULT[_AF_INET][1:13] and prefix[0] >= 96 else _AF_INET6
-
-
-def _single_hops(entry: RouteEntry) -> Entries:
-    """Split a multipath route: the kernel adds and removes IPv6's hops one by one, so each hop is an entry
-    of its own."""
-    if entry.family != _AF_INET6 or len(entry.hops) < 2:
-        return (entry,)
-    return tuple(entry._replace(hops=(hop,)) for hop in entry.hops)
-
-
-def _with_ipv4(before: Entries, entry: RouteEntry, flags: int) -> Entries:
-    """Insert an IPv4 route: it goes before the routes of its place, with APPEND behind them."""
-    places = [at for at, each in enumerate(before) if _place(each) == _place(entry)]
-    new = (entry,) if entry.is_ours else ()
-    if not places:
-        return before + new
-    if flags & NLM_F_REPLACE:
-        return before[: places[0]] + new + before[places[0] + 1 :]
-    at = places[-1] + 1 if flags & NLM_F_APPEND else places[0]
-    return before[:at] + new + before[at:]
-
-
-def _with_ipv6(before: Entries, entry: RouteEntry, flags: int) -> Entries:
-    """Insert an IPv6 route: it goes behind the routes of its place; a hop that exists already keeps its
-    turn."""
-    rest = list(before)
-    if flags & NLM_F_REPLACE:
-        rivals = [each for each in rest if _place(each) == _place(entry)]
-        gone = [each for each in rivals if each.spreads] if entry.spreads else rivals[:1]
-        rest = [each for each in rest if each not in gone]
-    for single in _single_hops(entry) if entry.is_ours else ():
-        at = next((at for at, each in enumerate(rest) if _is_same_hop(each, single)), None)
-        if at is None:
-            rest.append(single)
-        else:
-            rest[at] = single
-    return tuple(rest)
-
-
-def _without_ipv4(before: Entries, entry: RouteEntry) -> Entries:
-    places = [at for at, each in enumerate(before) if _place(each) == _place(entry)]
-    exact = [at for at in places if before[at].hops == entry.hops]
-    at = (exact or places or [len(before)])[0]
-    return before[:at] + before[at + 1 :]
-
-
-def _without_ipv6(before: Entries, entry: RouteEntry) -> Entries:
-    gone = _single_hops(entry)
-    return tuple(each for each in before if not any(_is_same_hop(each, hop) for hop in gone))
-
-
-def _is_same_hop(one: RouteEntry, other: RouteEntry) -> bool:
-    return _place(one) == _place(other) and [h.via for h in one.hops] == [h.via for h in other.hops]

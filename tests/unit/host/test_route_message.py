@@ -85,7 +85,7 @@ def test_table_metric_preference_and_source_are_read() -> None:
 def test_equal_entries_are_one_object_and_the_memory_of_them_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(route_message, "KNOWN_MAX", 4)
+    monkeypatch.setattr(route_message, "ROUTE_KNOWN_MAX", 4)
     reader = RouteReader(INDEX)
     first = reader.read(message("10.1.0.0/16", "10.0.0.2"), 0)
     second = reader.read(message("10.2.0.0/16", "10.0.0.2"), 0)

@@ -29,6 +29,7 @@ from ipoibu.host.netsocket import NLM_F_REPLACE
 from ipoibu.host.route_message import RouteEntry, RouteReader
 from ipoibu.host.route_rules import Rule
 from ipoibu.host.route_sync import RouteSync
+from ipoibu.host.route_table import RouteTable
 from ipoibu.limits import ROUTE_CHANGES_PER_CALL
 from ipoibu.route import FIELD_SOURCE, FIELD_TOS, AskRoute, NextHop, RouteChange
 from tests.doubles.prefixes import network_of
@@ -108,6 +109,9 @@ class Endpoint:
             else:
                 vias = " ".join(str(hop.via) for hop in target.hops) or str(target.fields)
                 self.log.append(f"+{network} {vias} {target.kind}")
+
+    def routes_left_out(self, count: int) -> None:
+        self.log.append(f"left out {count}")
 
     def answer_routes(self, ask: AskRoute) -> None:
         self.log.append("answers")
@@ -289,6 +293,24 @@ def test_many_routes_reach_the_endpoint_in_batches(bench: Bench) -> None:
 
 
 RULE = Rule(socket.AF_INET, False, FIELD_SOURCE, 7)
+
+
+def test_routes_beyond_the_cap_are_counted_logged_and_listed_when_there_is_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bench.route_sync, "_table", RouteTable(entries_max=8))
+    routes = [message(f"10.{number}.0.0/16", "10.0.0.2") for number in range(10)]
+    bench.kernel.listed = routes[:8]
+    bench.refresh()
+    for data in routes[8:]:
+        bench.kernel.notify(RTM_NEWROUTE, data)
+    assert bench.follow() == ["left out 2"]
+    assert caplog.text.count("too many routes") == 1
+    listings = bench.kernel.listings
+    bench.kernel.listed = routes[1:9]
+    bench.kernel.notify(RTM_DELROUTE, routes[0])
+    assert bench.follow() == ["+10.8.0.0/16 10.0.0.2 unicast", "-10.0.0.0/16"]
+    assert bench.kernel.listings == listings + 1
 
 
 def test_under_other_rules_the_kernel_is_asked_about_each_flow_of_the_family(bench: Bench) -> None:

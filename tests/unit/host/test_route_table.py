@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
 from __future__ import annotations
 
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from ipoibu.host import route_table
 from ipoibu.host.netsocket import NLM_F_APPEND, NLM_F_REPLACE
 from ipoibu.host.route_message import RouteReader
 from ipoibu.host.route_table import RouteTable
+from ipoibu.limits import ROUTE_CROWD
 from tests.doubles.prefixes import network_of
 from tests.unit.host.route_messages import INDEX, OTHER, message
 
@@ -125,7 +131,7 @@ def test_ipv6_routes_of_one_metric_with_gateways_join_to_one_multipath_route(ben
 def test_the_memory_of_equal_contents_is_bounded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(route_table, "SHARED_MAX", 4)
+    monkeypatch.setattr(route_table, "ROUTE_SHARED_MAX", 4)
     for number in range(20):
         bench.add(message(f"10.{number}.0.0/16", f"10.0.0.{number}"))
     assert len(bench.table) == 20
@@ -137,3 +143,118 @@ def test_whether_a_route_prefers_a_source_address(bench: Bench) -> None:
     bench.add(message("10.5.0.0/16", "10.0.0.7", source="10.0.0.1"))
     assert bench.table.prefers({bytes((10, 0, 0, 1))})
     assert not bench.table.prefers({bytes((10, 0, 0, 2))})
+
+
+# Prefixes with many routes
+
+
+def router(number: int, **values: Any) -> bytes:
+    """The default route that the kernel makes for an advertising router."""
+    gateway = f"fe80::{number // 60_000:x}:{number % 60_000:x}"
+    return message("::/0", gateway, proto=9, metric=1024, **values)
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Return how many functions of Python and C the work calls."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_a_notice_costs_the_same_however_many_next_hops_the_prefix_has(bench: Bench) -> None:
+    costs = []
+    for first, size in ((0, 100), (100, 4000)):
+        for number in range(first, size):
+            bench.add(router(number))
+        new = bench.reader.read(router(10_000), 0)
+        gone = bench.reader.read(router(10_000), 0, removed=True)
+        assert new is not None
+        assert gone is not None
+
+        def notices(new: Any = new, gone: Any = gone) -> None:
+            bench.table.add(new[0], new[1], NLM_F_APPEND)
+            bench.changes()
+            bench.table.remove(*gone)
+            bench.changes()
+
+        costs.append(calls_of(notices))
+    assert costs[0] == costs[1]
+
+
+def test_the_routes_of_a_prefix_are_kept_once_not_with_each_of_its_former_states(
+    bench: Bench,
+) -> None:
+    for number in range(2000):
+        bench.add(router(number))
+    assert sum(map(len, bench.table._shared)) <= ROUTE_CROWD * ROUTE_CROWD
+    assert sum(map(len, bench.table._targets)) <= ROUTE_CROWD * ROUTE_CROWD
+    for number in range(2000):
+        bench.remove(router(number))
+    assert len(bench.table) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_routes_of_a_prefix_are_what_few_ones_are(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The same notices, with a table of its own for each prefix and with none."""
+    rng = random.Random(seed)
+    benches = []
+    for crowd in (0, 1 << 30):
+        monkeypatch.setattr(route_table, "ROUTE_CROWD", crowd)
+        benches.append(Bench())
+    for _ in range(300):
+        number = rng.randrange(12)
+        data = rng.choice(
+            [
+                router(number, pref=(0, 1, 3)[number % 3]),
+                message("fd05::/16", f"fe80::{number}", metric=1024 + number % 2),
+                message("10.5.0.0/16", f"10.0.0.{number}", metric=number % 3),
+                message("10.5.0.0/16", f"10.0.0.{number}", index=rng.choice([INDEX, OTHER])),
+            ]
+        )
+        flags = rng.choice([0, NLM_F_APPEND, NLM_F_APPEND, NLM_F_REPLACE])
+        if data[16:20] == router(number)[16:20]:
+            flags = 0  # as the kernel's notices of advertising routers
+        is_new = rng.random() < 0.6
+        heard = []
+        for crowd, bench in zip((0, 1 << 30), benches, strict=True):
+            monkeypatch.setattr(route_table, "ROUTE_CROWD", crowd)
+            heard.append(bench.add(data, flags) if is_new else bench.remove(data))
+        assert heard[0] == heard[1]
+
+
+def test_routes_beyond_the_cap_of_a_prefix_wait_for_a_listing(bench: Bench) -> None:
+    bench.table = RouteTable(prefix_max=32)
+    for number in range(64):
+        bench.add(router(number))
+    assert bench.table.left_out == 32
+    for number in range(32):
+        assert not bench.table.needs_listing or number > 32 // 8 - 1
+        bench.remove(router(number))
+    assert bench.table.needs_listing
+    bench.fill(*(router(number) for number in range(32, 64)))
+    assert not bench.table.needs_listing
+    assert bench.table.left_out == 32
+
+
+def test_routes_beyond_the_cap_of_the_table_wait_for_a_listing(bench: Bench) -> None:
+    bench.table = RouteTable(entries_max=32)
+    routes = [message(f"10.{number}.0.0/16", "10.0.0.1") for number in range(40)]
+    assert len(bench.fill(*routes)) == 32
+    assert bench.add(message("10.50.0.0/16", "10.0.0.1")) == []
+    assert bench.add(message("10.0.0.0/16", "10.0.0.2"), NLM_F_REPLACE) == ["+10.0.0.0/16 10.0.0.2"]
+    assert bench.table.left_out == 9
+    for number in range(4):
+        assert not bench.table.needs_listing
+        bench.remove(message(f"10.{number}.0.0/16", "10.0.0.2" if number == 0 else "10.0.0.1"))
+    assert bench.table.needs_listing
