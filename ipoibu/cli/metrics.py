@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipoibu.errors import IpoibuError
+from ipoibu.errors import IpoibuError, UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -40,6 +40,9 @@ def run(options: argparse.Namespace) -> int:
 
     observations: list[Observation] = []
     made = registry(lambda: observations)  # complains about a missing library first
+    file: Path | None = options.textfile
+    if file is not None and file.exists() and not file.is_file():
+        raise UsageError(f"{file}: no regular file, which --textfile would replace")
     code = 0
     for name in options.names or [None]:
         answers = ask("metrics", name)
@@ -47,11 +50,11 @@ def run(options: argparse.Namespace) -> int:
         code |= answers.report()
     from prometheus_client import generate_latest, write_to_textfile
 
-    if options.textfile is None:
+    if file is None:
         sys.stdout.write(generate_latest(made).decode())
         return code
     try:
-        write_to_textfile(str(options.textfile), made)
+        write_to_textfile(str(file), made)
     except OSError as error:
-        raise IpoibuError(f"{options.textfile}: {os.strerror(error.errno or 0)}") from error
+        raise IpoibuError(f"{file}: {os.strerror(error.errno or 0)}") from error
     return code

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ipoibu.daemon.config import InterfaceConfig
     from ipoibu.daemon.keeper import Keeper
     from ipoibu.host.namespace_helper import NamespaceHelper
+    from ipoibu.host.netns import OpenNamespace
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -36,8 +37,11 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.daemon.privilege import namespace_helper
 
     config = interface(options.name, options)
-    with contextlib.closing(Keeper.of_service()) as keeper, namespace_helper(config) as helper:
-        _run(config, helper, keeper)
+    with contextlib.ExitStack() as stack:
+        keeper = stack.enter_context(contextlib.closing(Keeper.of_service()))
+        namespace = None if config.netns is None else stack.enter_context(config.netns.open())
+        helper = stack.enter_context(namespace_helper(config, namespace))
+        _run(config, namespace, helper, keeper)
         is_awaited = keeper.leaves_something
     if is_awaited:
         leave()
@@ -52,13 +56,18 @@ def leave() -> NoReturn:
     os._exit(0)
 
 
-def _run(config: InterfaceConfig, helper: NamespaceHelper | None, keeper: Keeper) -> None:
+def _run(
+    config: InterfaceConfig,
+    namespace: OpenNamespace | None,
+    helper: NamespaceHelper | None,
+    keeper: Keeper,
+) -> None:
     from ipoibu.daemon.elsewhere import run_elsewhere
     from ipoibu.daemon.privilege import confine_daemon
     from ipoibu.daemon.run import Daemon
 
-    if config.netns is not None:
-        run_elsewhere(config, config.netns, helper, _announce, keeper)
+    if namespace is not None:
+        run_elsewhere(config, namespace, helper, _announce, keeper)
     else:
         Daemon(
             config, announce=_announce, confine=confine_daemon, helper=helper, keeper=keeper

@@ -23,7 +23,7 @@ from ipoibu.addr import (
 from ipoibu.daemon.config_file import ConfigFile, Fault, read_value
 from ipoibu.daemon.lease_dir import default_lease_dir
 from ipoibu.daemon.options import BY_NAME, OPTIONS
-from ipoibu.daemon.parsers import Dynamic, Proxied
+from ipoibu.daemon.parsers import Dynamic, Proxied, lasting
 from ipoibu.endpoint.config import Conflict, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import IpoibuError, UsageError
@@ -371,7 +371,8 @@ def _of_file(
     config = _examine(kind, name, file, given)
     if file.faults or config is None:
         raise file.faults[0].error()
-    return replace(config, file=file.path.absolute(), given=given)
+    path = None if file.path.is_fifo() else lasting(file.path)  # a pipe cannot be read again
+    return replace(config, file=path, given=given)
 
 
 def _examine(

@@ -14,18 +14,18 @@ from ipoibu.daemon.privilege import confine_daemon
 from ipoibu.daemon.run import Daemon
 from ipoibu.daemon.runtime import link_outside
 from ipoibu.host.namespace_helper import NamespaceHelper
-from ipoibu.host.netns import NetworkNamespace
+from ipoibu.host.netns import OpenNamespace
 
 
 def run_elsewhere(
     config: InterfaceConfig,
-    namespace: NetworkNamespace,
+    namespace: OpenNamespace,
     helper: NamespaceHelper | None,
     announce: Callable[[str], None],
     keeper: Keeper | None = None,
 ) -> None:
     """Run the interface in `namespace`, over a device of the caller's namespace, until it ends."""
-    link = link_outside(config.name, os.getpid(), namespace.path, config.user)
+    link = link_outside(config.name, os.getpid(), namespace.inode(), config.user)
     with link, Outside() as outside:
         namespace.enter()
         Daemon(
@@ -33,7 +33,7 @@ def run_elsewhere(
             announce=announce,
             confine=partial(confine_daemon, outside=outside),
             executor=outside,
-            namespace=namespace,
+            namespace=namespace.name,
             helper=helper,
             keeper=keeper,
         ).run()

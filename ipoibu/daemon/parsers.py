@@ -7,9 +7,12 @@ command line imports it at every start.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import ipaddress
+import os
 import re
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -237,14 +240,33 @@ def parse_busy_poll(text: str) -> int | None:
 
 
 def parse_file(text: str) -> Path:
-    """The absolute path: a child interface reads the file again later."""
+    """The path of a file that is read again later, as by a child interface."""
     if not text:
         raise UsageError("a file's name is expected")
-    return Path(text).absolute()
+    return lasting(Path(text))
 
 
 def parse_directory(text: str) -> Path:
-    """The absolute path of a directory, which may be missing."""
+    """The path of a directory, which may be missing."""
     if not text or text.startswith("-"):
         raise UsageError("a directory's name is expected")
-    return Path(text).absolute()
+    return lasting(Path(text))
+
+
+def lasting(path: Path) -> Path:
+    """Return the absolute path of a file, or of what a descriptor (/dev/fd/3) leads to: a daemon that has
+    given up its privileges may not look at its descriptors. `UsageError` for a pipe."""
+    path = path.absolute()
+    try:
+        status = path.stat()
+    except OSError:  # who reads the file complains
+        return path
+    if stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode):
+        raise UsageError(f"{path}: a pipe can be read only once: give a file")
+    if not path.is_relative_to("/proc") and not path.is_relative_to("/dev"):
+        return path
+    named = path.resolve()
+    with contextlib.suppress(OSError):
+        if os.path.samestat(status, named.stat()):
+            return named
+    return path

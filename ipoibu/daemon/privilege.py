@@ -24,6 +24,7 @@ from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.device_name import PREFIX
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.host.namespace_helper import NamespaceHelper
+from ipoibu.host.netns import OpenNamespace
 from ipoibu.host.tun import TUN_PATH
 from ipoibu.sandbox.landlock import DEVICE, FILES, READ, SOCKETS, WRITE, PathRule, TcpPorts
 from ipoibu.sandbox.stages import Needs, Stage, confine
@@ -74,17 +75,18 @@ def confine_daemon(config: InterfaceConfig, outside: Outside | None = None) -> N
 
 
 @contextlib.contextmanager
-def namespace_helper(config: InterfaceConfig) -> Iterator[NamespaceHelper | None]:
+def namespace_helper(
+    config: InterfaceConfig, namespace: OpenNamespace | None = None
+) -> Iterator[NamespaceHelper | None]:
     """The process that lets the daemon follow an interface to other namespaces; None where it could not.
+    The interface begins in `namespace`, or in that of the caller.
 
     Call it while the process has one thread, and before it imports what the helper does not need.
     """
-    if config.netns is not None:
-        config.netns.check()
     if not NamespaceHelper.is_possible():
         yield None
         return
-    with NamespaceHelper(config.name, config.user, config.sandbox, config.netns) as helper:
+    with NamespaceHelper(config.name, config.user, config.sandbox, namespace) as helper:
         yield helper
 
 
@@ -119,11 +121,10 @@ def _paths(config: InterfaceConfig) -> Iterator[PathRule]:
         yield PathRule(directory, FILES)
     endpoint = config.endpoint
     mesh_file = endpoint.mesh.file if endpoint.mesh is not None else None
-    for file in (endpoint.partitions, mesh_file):
+    for file in (endpoint.partitions, mesh_file, config.file):  # they are read again
         if file is not None:  # an editor replaces the file by another one in its directory
-            yield PathRule(file.parent, READ)
-    if config.file is not None:  # a reload
-        yield PathRule(config.file.parent, READ)
+            for directory in {file.parent, file.resolve().parent}:  # the file may be a link
+                yield PathRule(directory, READ)
     if endpoint.mesh is not None:  # names of peers: programs replace /etc/resolv.conf
         yield PathRule(Path("/etc"), READ)
         yield PathRule(Path("/run/systemd/resolve"), READ)

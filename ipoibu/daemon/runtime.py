@@ -26,7 +26,8 @@ SOCKET_PATH_MAX: Final = 107  # sun_path without its final NUL
 
 
 def runtime_dir() -> Path:
-    return Path(os.environ.get("IPOIBU_RUNTIME_DIR") or _default_dir())
+    """The directory, by an absolute path: links lead into it."""
+    return Path(os.environ.get("IPOIBU_RUNTIME_DIR") or _default_dir()).absolute()
 
 
 @functools.cache  # a daemon that becomes another user keeps its directory
@@ -79,7 +80,7 @@ def outside_link(directory: Path, name: str, pid: int) -> Path:
 
 @contextlib.contextmanager
 def link_outside(
-    name: str, pid: int, namespace: str | Path, user: User | None = None
+    name: str, pid: int, namespace: str | Path | int, user: User | None = None
 ) -> Iterator[None]:
     """Let commands in this namespace reach the interface `name` of the process `pid`, which is in
     `namespace`. Root may make the link for `user`."""

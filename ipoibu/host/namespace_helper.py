@@ -32,7 +32,7 @@ from ipoibu.errors import IpoibuError, NoSuchDevice
 from ipoibu.fabric.privilege import CAP_NET_ADMIN
 from ipoibu.host.monitor import NETLINK_LISTEN_ALL_NSID
 from ipoibu.host.namespace import HERE, Namespace
-from ipoibu.host.netns import NetworkNamespace
+from ipoibu.host.netns import OpenNamespace
 from ipoibu.host.netsocket import NLM_F_ACK, SOL_NETLINK, NetlinkSocket, attributes
 from ipoibu.sandbox import capabilities, seccomp
 from ipoibu.sandbox.landlock import WRITE, PathRule
@@ -67,7 +67,7 @@ class NamespaceHelper:
     """
 
     def __init__(
-        self, name: str, user: User | None, last: Stage, namespace: NetworkNamespace | None = None
+        self, name: str, user: User | None, last: Stage, namespace: OpenNamespace | None = None
     ) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
@@ -183,7 +183,7 @@ def _run(
     name: str,
     user: User | None,
     last: Stage,
-    namespace: NetworkNamespace | None,
+    namespace: OpenNamespace | None,
     channel: socket.socket,
 ) -> None:
     """The body of the process; it does not return."""
@@ -195,11 +195,11 @@ def _run(
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
+        if namespace is not None:
+            namespace.enter()
         kept = channel.fileno()
         os.closerange(3, kept)
         os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
-        if namespace is not None:
-            namespace.enter()
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         with NetlinkSocket() as netlink:
             logging.disable()  # the daemon logs the stages, which are the same

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
-from ipoibu.sandbox.libc import CLONE_NEWNET, join_namespace
+from ipoibu.sandbox.libc import CLONE_NEWNET, setns
 
 NAMED: Final = Path("/run/netns")  # where `ip netns` keeps its files
 
@@ -38,19 +38,12 @@ class NetworkNamespace:
             return cls(text, Path(f"/proc/{text}/ns/net"))
         return cls(text, named / text)
 
-    def enter(self) -> None:
-        """Move the calling thread into the namespace; others stay where they are."""
+    def open(self) -> OpenNamespace:
+        """Find the namespace; `NoSuchDevice`, `NotPermitted` or `UsageError`."""
         try:
-            join_namespace(self.path, CLONE_NEWNET)
+            return OpenNamespace(self, os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
-            raise self._refusal(error) from error
-
-    def check(self) -> None:
-        """Raise the error of `enter` if the file is missing or out of reach."""
-        try:
-            os.close(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
-        except OSError as error:
-            raise self._refusal(error) from error
+            raise self.refusal(error) from error
 
     def is_gone(self) -> bool:
         """Return whether the file no longer leads to the namespace of the calling process."""
@@ -63,7 +56,7 @@ class NetworkNamespace:
         here = os.stat("/proc/self/ns/net")
         return (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino)
 
-    def _refusal(self, error: OSError) -> IpoibuError:
+    def refusal(self, error: OSError) -> IpoibuError:
         if error.errno in (errno.ENOENT, errno.ESRCH, errno.ENOTDIR):
             if self.path.is_relative_to("/proc") and "/" not in self.text:
                 return NoSuchDevice(
@@ -79,3 +72,31 @@ class NetworkNamespace:
         if error.errno == errno.EINVAL:
             return UsageError(f"--netns {self.text}: {self.path} is no network namespace")
         return IpoibuError(f"--netns {self.text}: {os.strerror(error.errno or 0)}")
+
+
+class OpenNamespace:
+    """A namespace that was found once: processes and threads enter this one, although the path may lead each
+    of them to another one, or to none (/proc/self/fd/7)."""
+
+    def __init__(self, name: NetworkNamespace, fd: int) -> None:
+        self.name = name
+        self._fd = fd
+
+    def inode(self) -> int:
+        return os.fstat(self._fd).st_ino
+
+    def enter(self) -> None:
+        """Move the calling thread into the namespace; others stay where they are."""
+        try:
+            setns(self._fd, CLONE_NEWNET)
+        except OSError as error:
+            raise self.name.refusal(error) from error
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

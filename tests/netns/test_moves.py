@@ -357,6 +357,31 @@ def test_an_answer_of_the_helper_that_comes_too_late_is_passed_over(
     assert done.stdout == "the namespace helper does not answer\nTrue True\n"
 
 
+BY_DESCRIPTOR = """
+import os, sys
+from ipoibu.host.namespace import HERE
+from ipoibu.host.namespace_helper import NamespaceHelper
+from ipoibu.host.netns import NetworkNamespace
+from ipoibu.host.tun import Tun
+from ipoibu.sandbox.stages import Stage
+
+fd = os.open(sys.argv[1], os.O_RDONLY)
+name = NetworkNamespace.parse(f"/proc/self/fd/{fd}")
+with name.open() as namespace, NamespaceHelper("t0", None, Stage.SECCOMP, namespace) as helper:
+    namespace.enter()
+    with Tun.open("t0") as tun:
+        print(helper.locate(tun.fd) is HERE, name.is_gone())
+"""
+
+
+def test_a_namespace_by_a_descriptor_of_the_daemon_is_one_to_the_helper_too(
+    pods: tuple[Namespace, Namespace],
+) -> None:
+    """/proc/self is another process there, which has closed the descriptor."""
+    done = _run(pods[0], sys.executable, "-c", BY_DESCRIPTOR, str(pods[1].path))
+    assert done.stdout == "True False\n"
+
+
 ENDING = """
 import os, subprocess
 from ipoibu.errors import NoSuchDevice

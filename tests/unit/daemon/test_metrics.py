@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from ipoibu.cli.main import main
+from ipoibu.cli.view import Asked
 from ipoibu.daemon import metrics
 from ipoibu.daemon.counters import sections
 from tests.interpreter import run
@@ -232,10 +233,10 @@ def test_rules_and_dashboard_use_metrics_that_exist() -> None:
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(command: str, name: str | None) -> list[tuple[str, Any]]:
+    def ask(command: str, name: str | None) -> Asked:
         assert command == "metrics"
         name = name or "ib0"
-        return [(name, metrics.observe(Endpoint({"tx_packets": 1}, name)))]
+        return Asked([(name, metrics.observe(Endpoint({"tx_packets": 1}, name)))])
 
     monkeypatch.setattr("ipoibu.cli.view.ask", ask)
 
@@ -263,6 +264,13 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@pytest.mark.usefixtures("answered")
+def test_a_text_file_replaces_no_device(capsys: pytest.CaptureFixture[str]) -> None:
+    """Root's rename would put a file into the place of /dev/stdout."""
+    assert main(["metrics", "--textfile", "/dev/null"]) == 2
+    assert "/dev/null: no regular file" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("answered")

@@ -149,3 +149,11 @@ def test_a_directory_with_the_right_mode_is_left_alone(
 
     monkeypatch.setattr(Path, "chmod", refuse)
     assert paths.make_namespace_dir() == made
+
+
+def test_the_directory_is_absolute_because_links_lead_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IPOIBU_RUNTIME_DIR", "run")
+    assert paths.runtime_dir() == tmp_path / "run"

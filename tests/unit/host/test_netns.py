@@ -36,7 +36,16 @@ def test_what_is_no_word_is_refused(text: str) -> None:
 def test_a_file_of_no_namespace_is_missing_or_refused(tmp_path: Path) -> None:
     absent = NetworkNamespace.parse(str(tmp_path / "absent"))
     with pytest.raises(NoSuchDevice, match="there is no"):
-        absent.check()
+        absent.open()
     assert absent.is_gone()
     assert NetworkNamespace.parse(str(tmp_path)).is_gone()
     assert not NetworkNamespace.parse("/proc/self/ns/net").is_gone()
+
+
+def test_an_open_namespace_is_the_one_that_was_found(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("/proc/self/ns/net")
+    with NetworkNamespace.parse(str(link)).open() as namespace:
+        link.unlink()
+        assert namespace.inode() == Path("/proc/self/ns/net").stat().st_ino
+        assert namespace.name.is_gone()

@@ -128,6 +128,19 @@ def test_files_that_are_read_again_keep_their_directories_open(tmp_path: Path) -
     assert not readable & {Path("/"), Path("/etc"), Path("/root"), Path.cwd()}
 
 
+@pytest.mark.parametrize("option", ["partitions", "peers-file"])
+def test_the_directory_to_which_a_link_leads_stays_open_too(tmp_path: Path, option: str) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "file").touch()
+    (tmp_path / "here").mkdir()
+    link = tmp_path / "here/link"
+    link.symlink_to("../there/file")
+    rules = _needs(tmp_path, device="soft:eth0", **{option: str(link)}).paths
+    readable = {rule.path for rule in rules if rule.access & Access.READ_FILE}
+    assert {link.parent, there} <= readable
+
+
 def test_only_who_has_peers_uses_tcp(tmp_path: Path) -> None:
     assert _needs(tmp_path, device="soft:eth0").tcp == TcpPorts((), ())
     peer = {"peer": "192.0.2.1"}
