@@ -53,6 +53,9 @@ PINGS_MAX: Final = 64  # requests of `ipoibu ping` that wait for an answer
 CONTROL_CLIENTS_MAX: Final = 32  # the one that keeps us waiting the longest makes room
 CONTROL_SILENCE_S: Final = 5.0  # then a command gives up a daemon that sends nothing
 CONTROL_WORKING_S: Final = 1.0  # between two signs of a daemon that works on a request
+DOWN_WAIT_S: Final = (
+    15.0  # for the end of a process that `ipoibu down` ends: DHCP and SA may take seconds
+)
 CAPTURES_MAX: Final = 8  # clients of one interface; with the monitors, half of all clients
 MONITORS_MAX: Final = 8  # clients of one interface: each costs the engine some us a transition
 EVENTS_PENDING_MAX: Final = 16_384  # unread, of a monitor: the flush of as many neighbours fits

@@ -69,13 +69,13 @@ def run_del(options: argparse.Namespace) -> int:
     if options.pkey is not None:
         parent, pkey = options.name, _pkey(options.pkey)
     else:
-        parent, pkey = _child(options.name)
+        parent, pkey = find(options.name)
     with Client(parent) as client:
         client.request("child-del", pkey=pkey)
     return 0
 
 
-def _child(name: str) -> tuple[str, str]:
+def find(name: str) -> tuple[str, str]:
     """The parent, as this namespace calls it, and the P_Key of a child."""
     from ipoibu.cli.view import ask
 

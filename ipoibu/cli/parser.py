@@ -13,10 +13,12 @@ from ipoibu.errors import UsageError
 
 COMMANDS: Final = (
     "up",
+    "down",
     "run",
     "child",
     "lab",
     "bench",
+    "status",
     "show",
     "neigh",
     "mcast",
@@ -35,6 +37,7 @@ COMMANDS: Final = (
     "capture",
     "config",
     "import",
+    "genkey",
     "doctor",
     "completion",
 )

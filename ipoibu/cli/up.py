@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu up`: one interface in the foreground, until SIGINT, SIGTERM or SIGHUP. A service with a file
-reloads the file at SIGHUP."""
+"""`ipoibu up`: one interface in the foreground, until SIGINT, SIGTERM or the end of its terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "up",
         help="bring an interface up",
-        description="Bring an IPoIB interface up and run it in the foreground.",
+        description="Bring an IPoIB interface up and run it in the foreground, until SIGINT, SIGTERM,"
+        " `ipoibu down NAME` or the end of its terminal. SIGHUP reloads the file of --config.",
     )
     parser.add_argument("name", metavar="NAME", help="the interface to create, such as ib0")
     add_interface(parser)

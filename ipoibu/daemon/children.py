@@ -55,6 +55,8 @@ class Children:
     """
 
     def __init__(self, parent: InterfaceConfig, make: MakeChild) -> None:
+        self.mode: Callable[[], str] = lambda: self._parent.endpoint.mode
+        """Returns the parent's present mode, which a child that a command adds has unless told otherwise."""
         self._parent = parent
         self._parent_name = parent.name
         self._make = make
@@ -123,7 +125,7 @@ class Children:
 
     async def _child_add(self, request: Mapping[str, Any]) -> object:
         pkey = _pkey_untrusted(request)
-        options = _options_untrusted(request)
+        options = {"mode": self.mode(), **_options_untrusted(request)}
         return await self._finish(self._add(self._parent.child(pkey, options), pkey))
 
     async def _child_del(self, request: Mapping[str, Any]) -> object:
@@ -228,7 +230,13 @@ def _refusals(child: InterfaceConfig) -> dict[str, Action]:
             f"reload the parent {child.endpoint.parent}: its file has the children, too"
         )
 
+    async def not_alone(request: Mapping[str, Any]) -> object:
+        raise UsageError(
+            f"the parent {child.endpoint.parent} ends its children: `ipoibu child del`"
+        )
+
     return {
+        "down": not_alone,
         "child-add": refuse,
         "child-del": refuse,
         "child-list": none,

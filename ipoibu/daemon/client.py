@@ -57,6 +57,13 @@ class Client:
         self._socket.settimeout(CONTROL_SILENCE_S)
         self._stream = self._socket.makefile("rb")
 
+    @property
+    def pid(self) -> int:
+        """The daemon's process."""
+        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid: int = struct.unpack("=iII", raw)[0]
+        return pid
+
     def close(self) -> None:
         self._stream.close()
         self._socket.close()
@@ -151,10 +158,8 @@ class Client:
 
     def _silence(self) -> NotAnswering:
         """Describe the daemon, which the kernel knows, in words."""
-        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        pid, _, _ = struct.unpack("=iII", raw)
-        why = ": the process is stopped" if _is_stopped(pid) else ""
-        return NotAnswering(f"{self.name} ({pid}) does not answer{why}")
+        why = ": the process is stopped" if _is_stopped(self.pid) else ""
+        return NotAnswering(f"{self.name} ({self.pid}) does not answer{why}")
 
 
 def _connect(sock: socket.socket, path: Path) -> None:

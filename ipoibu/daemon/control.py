@@ -106,7 +106,8 @@ class ControlServer:
         self._streams = EventStreams(name, endpoint, executor, self._drain)
 
     def _show(self) -> dict[str, Any]:
-        return {**self._with_mtu(self._endpoint.show()), "name": self._name}
+        own = {"name": self._name, "pid": os.getpid()}
+        return {**self._with_mtu(self._endpoint.show()), **own}
 
     def _with_mtu(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Give the MTU of the kernel's interface, which an administrator may set below the link's."""

@@ -19,10 +19,11 @@ from ipoibu.daemon.control import Action
 from ipoibu.daemon.descriptors import SHORTAGE, raise_limit
 from ipoibu.daemon.keeper import Keeper
 from ipoibu.daemon.metrics import Observation, observe
-from ipoibu.daemon.notify import is_service, notify
+from ipoibu.daemon.notify import notify
 from ipoibu.daemon.reload import Reloader
 from ipoibu.daemon.runnable import MakeEndpoint, RunnableEndpoint
 from ipoibu.daemon.running import RunningInterface
+from ipoibu.daemon.terminal import Terminal
 from ipoibu.daemon.watchdog import Watchdog
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.endpoint.kept import Kept
@@ -84,12 +85,12 @@ def _join(device: TunPacketDevice, trunk: TunPacketDevice, vlan: int) -> TapDevi
 class Daemon:
     """One interface in the foreground.
 
-    `run` returns after SIGINT, SIGTERM or the end of its terminal (SIGHUP), and raises `LinkError` if
-    the interface failed. It calls `announce` with one line when the interface is up. Before it starts
-    any thread it calls `confine`, which gives up what the process does not need. `executor` has the
-    threads that open endpoints, at least two. `namespace` is the namespace that the calling thread has
-    entered: when its name, file or process is gone, the interface ends. With a `helper` the daemon follows
-    the interface and its children into other network namespaces.
+    `run` returns after SIGINT, SIGTERM or the end of its terminal, and raises `LinkError` if the interface
+    failed. Another SIGHUP reloads the file, if there is one. It calls `announce` with one line when the
+    interface is up. Before it starts any thread it calls `confine`, which gives up what the process does
+    not need. `executor` has the threads that open endpoints, at least two. `namespace` is the namespace
+    that the calling thread has entered: when its name, file or process is gone, the interface ends. With a
+    `helper` the daemon follows the interface and its children into other network namespaces.
     """
 
     def __init__(
@@ -114,10 +115,13 @@ class Daemon:
         self._endpoint: Endpoint | None = None
         self._vlans: dict[int | None, TapDevice] = {}
         self._metrics: MetricsServer | None = None
+        self._reloader: Reloader | None = None  # while the interface is up
 
     def run(self) -> None:
         raise_limit()
+        self._terminal = Terminal()
         with contextlib.ExitStack() as stack:
+            stack.callback(self._terminal.close)
             if self._config.cpu_latency is not None:  # only root may open this device
                 stack.enter_context(bounded_cpu_latency(self._config.cpu_latency))
             if self._config.metrics is not None:  # the sandbox permits no later listen(2)
@@ -132,23 +136,21 @@ class Daemon:
         loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         loop.set_exception_handler(self._defect)
-        hangup = (signal.SIGHUP,)  # of a command, the end of its terminal; see `_reload_at_hangup`
-        for number in (signal.SIGINT, signal.SIGTERM, *(() if self._reloads else hangup)):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._stop.set)
-        for number in (
-            signal.SIGUSR1,
-            signal.SIGUSR2,
-            *(hangup if self._reloads else ()),
-        ):  # by default they end a process
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # by default they end a process
             loop.add_signal_handler(number, self._ignore, signal.Signals(number).name)
         async with contextlib.AsyncExitStack() as stack:
             self._executor = self._given or stack.enter_context(ThreadPoolExecutor(2, "control"))
             children = Children(self._config, self._child)
-            actions = dict(children.actions)
+            actions = {**children.actions, "down": self._down}
             interface = self._interface(self._config, self._parent_endpoint, self._fail, actions)
             interface.on_renamed = children.rename
             interface.on_rewired = lambda: _rewire(children.running)
+            children.mode = interface.mode
             reloader = Reloader(interface, children, self._executor)
             actions |= reloader.actions
             try:
@@ -168,7 +170,7 @@ class Daemon:
                 for summary in (interface.summary(), *summaries):
                     self._announce(summary)
                 notify("READY=1\nSTATUS=up")
-                self._reload_at_hangup(reloader)
+                self._reloader = reloader
                 watchdog = Watchdog.of_service(lambda: [interface, *children.running])
                 async with watchdog or contextlib.nullcontext():
                     await self._stopped(interface)
@@ -176,26 +178,29 @@ class Daemon:
         if self._failure is not None:
             raise LinkError(f"{self._config.name}: {self._failure}")
 
-    @property
-    def _reloads(self) -> bool:
-        """Return whether SIGHUP reloads a file. Without a file it ends a service, as it ends a command."""
-        return is_service() and self._config.file is not None
+    async def _down(self, request: Mapping[str, Any]) -> object:
+        """End, as after SIGTERM."""
+        self._stop.set()
+        return None
 
-    def _reload_at_hangup(self, reloader: Reloader) -> None:
-        """Have SIGHUP reload the file of a service."""
-        if not self._reloads:
-            return
+    def _hang_up(self) -> None:
+        """SIGHUP: end with the terminal, or reload the file."""
+        name, file = self._config.name, self._config.file
+        if self._terminal.has_ended:
+            self._stop.set()
+        elif file is None:
+            _log.warning("%s: SIGHUP: there is no configuration file to reload (--config)", name)
+        elif self._reloader is None:
+            _log.warning("%s: SIGHUP: not before the interface is up", name)
+        else:
+            _log.warning("%s: SIGHUP: reloads %s", name, file)
+            self._reload = asyncio.ensure_future(self._reloaded(self._reloader))
 
-        async def reload() -> None:
-            notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-            with contextlib.suppress(IpoibuError):  # the log has it
-                await reloader.reload()
-            notify("READY=1")
-
-        def begin() -> None:
-            self._reload = asyncio.ensure_future(reload())
-
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, begin)
+    async def _reloaded(self, reloader: Reloader) -> None:
+        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        with contextlib.suppress(IpoibuError):  # the log has it
+            await reloader.reload()
+        notify("READY=1")
 
     async def _stopped(self, interface: RunningInterface) -> None:
         """Return when the interface has to end."""

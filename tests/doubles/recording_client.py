@@ -16,6 +16,8 @@ def record_requests(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str]
     requests: Requests = []
 
     class RecordingClient:
+        pid = 0  # no process has it
+
         def __init__(self, name: str) -> None:
             self.name = name
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -21,7 +22,7 @@ import pytest
 from ipoibu.host.cpu_latency import CPU_LATENCY_PATH
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import NETNS_DIR, Namespace
+from ipoibu.lab.namespace import NETNS_DIR, Namespace, enter
 from ipoibu.rootless.process import children_of
 
 pytestmark = pytest.mark.netns
@@ -39,9 +40,7 @@ def _socket_of(host: Host, runtime: Path) -> Path:
     return runtime / f"net-{os.stat(host.namespace.path).st_ino}" / "ib0.sock"
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["SIGINT", "SIGTERM", "SIGHUP"]
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_ends_an_interface_with_exit_code_0_and_leaves_nothing(
     bare: Lab, runtime: Path, number: signal.Signals
 ) -> None:
@@ -65,6 +64,60 @@ def test_an_interface_under_nohup_outlives_its_terminal(bare: Lab) -> None:
     assert host.pid is not None
     os.kill(host.pid, signal.SIGHUP)
     assert host.ask("show")["state"] == "up"
+    assert host.stop() == 0
+
+
+def test_sighup_reloads_the_file_and_without_one_says_that_it_does_nothing(
+    bare: Lab, tmp_path: Path, until: Until
+) -> None:
+    host, other = bare.hosts[:2]
+    file = tmp_path / "ib0.toml"
+    file.write_text("log-level = 'warning'\n")
+    other.options = ["--config", str(file)]
+    host.start()
+    other.start()
+    file.write_text("log-level = 'info'\n")
+    for each in (host, other):
+        assert each.pid is not None
+        os.kill(each.pid, signal.SIGHUP)
+    until(lambda: "ib0: SIGHUP: there is no configuration file to reload" in host.log())
+    until(lambda: "ib0: reload: log-level: info (before: warning)" in other.log())
+    assert f"ib0: SIGHUP: reloads {file}" in other.log()
+    assert [each.ask("show")["state"] for each in (host, other)] == ["up", "up"]
+    assert [each.stop() for each in (host, other)] == [0, 0]
+
+
+def test_the_end_of_its_terminal_ends_an_interface(bare: Lab, until: Until) -> None:
+    host = bare.hosts[0]
+    pid, master = pty.fork()
+    if pid == 0:
+        enter(host.namespace.fd)
+        os.execv(COMMAND[0], [*COMMAND, "up", "ib0", "--device", host.device])
+    shown = b""
+    while not re.search(rb"ib0: up, .*\n", shown):
+        shown += os.read(master, 4096)
+    os.close(master)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert not _interface_is_there(host)
+
+
+def test_down_ends_an_interface_or_a_child_alone(bare: Lab, runtime: Path) -> None:
+    host = bare.hosts[0]
+    host.start()
+    ipoibu = [*COMMAND]
+    assert host.run([*ipoibu, "child", "add", "ib0", "0x8001"]).returncode == 0
+    status = host.run([*ipoibu, "status"])
+    assert re.findall(r"^(\S+) +up +process (\d+) ", status.stdout, re.M) == [
+        ("ib0", str(host.pid)),
+        ("ib0.8001", str(host.pid)),
+    ]
+    assert host.run([*ipoibu, "down", "ib0.8001"]).returncode == 0
+    assert host.run(["ip", "link", "show", "ib0.8001"]).returncode != 0
+    assert host.ask("show")["state"] == "up"
+    assert host.run([*ipoibu, "down", "ib0"]).returncode == 0
+    assert not _interface_is_there(host)
+    assert not _socket_of(host, runtime).parent.exists()
+    assert host.run([*ipoibu, "status"]).returncode == 3
     assert host.stop() == 0
 
 

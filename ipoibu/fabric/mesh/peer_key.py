@@ -6,17 +6,18 @@ from __future__ import annotations
 import functools
 import os
 import re
+import secrets
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ipoibu.errors import UsageError
+from ipoibu.errors import NotPermitted, UsageError
 from ipoibu.wire.mesh_key import KEY_LEN
 
 _FORM: Final = re.compile(rf"[0-9a-fA-F]{{{2 * KEY_LEN}}}")
 _FILE_MAX_BYTES: Final = 4096
-_MAKE: Final = "make one: openssl rand -hex 32"
+_MAKE: Final = "make one: ipoibu genkey FILE"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,25 @@ class PeerKey:
         """Read the file for this object and all others with its path, for the life of the process, which is
         about to lose the right to read it. `UsageError`."""
         _kept[self.path] = self.secret
+
+
+def new_key() -> str:
+    """Return the text of a new key."""
+    return secrets.token_hex(KEY_LEN)
+
+
+def write_new(path: Path) -> None:
+    """Make a file with a new key that its owner alone may read; `UsageError` if the file is there."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="ascii") as file:
+            file.write(f"{new_key()}\n")
+    except FileExistsError as error:
+        raise UsageError(f"{path} is there already: remove it if no host needs its key") from error
+    except PermissionError as error:
+        raise NotPermitted(f"{path}: this user cannot make it") from error
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
 
 
 _kept: dict[Path, bytes] = {}

@@ -188,6 +188,17 @@ def test_the_children_of_the_file_start_and_one_that_fails_does_not_keep_the_oth
     assert "ib0.8002: the child did not start: no such partition" in caplog.text
 
 
+def test_a_child_that_a_command_adds_has_the_present_mode_of_its_parent() -> None:
+    async def talk(children: Children) -> None:
+        await add(children, "0x8002")
+        children.mode = lambda: "connected"  # `ipoibu set ib0 mode connected`
+        await add(children, "0x8003")
+        await add(children, "0x8004", mode="datagram")
+
+    made = run(talk)
+    assert [child.config.endpoint.mode for child in made] == ["datagram", "connected", "datagram"]
+
+
 def add(children: Children, pkey: str, **fields: object) -> Awaitable[object]:
     return children.actions["child-add"]({"pkey": pkey, **fields})
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.cli.main import main
 from ipoibu.errors import UsageError
 from ipoibu.fabric.mesh import peer_key
 from ipoibu.fabric.mesh.peer_key import PeerKey
@@ -27,6 +28,24 @@ def test_a_file_has_one_key(tmp_path: Path, text: str) -> None:
     key = written(tmp_path / "key", text, 0o640)
     assert key.secret == bytes.fromhex(HEX)
     assert HEX not in repr(key)
+
+
+def test_a_new_key_is_its_owners_and_replaces_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "key"
+    assert main(["genkey", str(path)]) == 0
+    assert capsys.readouterr().out == ""
+    assert path.stat().st_mode & 0o777 == 0o600
+    first = PeerKey(path).secret
+    assert main(["genkey", str(path)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert PeerKey(path).secret == first
+    assert main(["genkey", str(tmp_path / "none" / "key")]) == 2
+    capsys.readouterr()
+    assert main(["genkey"]) == 0
+    printed = capsys.readouterr().out
+    assert written(tmp_path / "other", printed).secret != first
 
 
 def test_a_key_is_read_once(tmp_path: Path) -> None:
@@ -51,9 +70,9 @@ def test_a_kept_key_serves_every_object_of_its_file(
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", ": the file has no key; make one: openssl rand -hex 32"),
-        ("# nothing\n", ": the file has no key; make one: openssl rand -hex 32"),
-        ("\nsecret\n", ":2: no key: expected 64 hexadecimal digits; make one: openssl"),
+        ("", ": the file has no key; make one: ipoibu genkey FILE"),
+        ("# nothing\n", ": the file has no key; make one: ipoibu genkey FILE"),
+        ("\nsecret\n", ":2: no key: expected 64 hexadecimal digits; make one: ipoibu"),
         (HEX[1:], ":1: no key: expected 64"),
         (f"{HEX}\n{HEX}\n", ":2: a second key: expected one"),
         (5000 * "#", ": more than 4096 bytes: this is no key file"),
