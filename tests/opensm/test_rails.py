@@ -192,5 +192,5 @@ def test_a_device_without_an_administrator_is_no_second_rail(tmp_path: Path) -> 
         assert two.first._daemon.wait(120) == 2
         assert two.first.last_line() == (
             "rails soft:eth0@ibsim0 and soft:eth1: the links differ: soft:eth0@ibsim0 has a subnet"
-            " administrator, and soft:eth1 has none"
+            " administrator, and soft:eth1 has none; choose another --device"
         )

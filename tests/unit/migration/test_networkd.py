@@ -83,7 +83,7 @@ def test_what_ipoibu_has_is_taken_over(
         (".network", "[Link]\nMACAddress=80:00:00:00:00:01\n", draft.BY_NAME_ONLY),
         (".network", "[Link]\nActivationPolicy=manual\n", draft.START),
         (".network", "[Link]\nUnmanaged=yes\n", draft.START),
-        (".network", "[Link]\nAllMulticast=maybe\n", "'maybe' is neither on nor off"),
+        (".network", "[Link]\nAllMulticast=maybe\n", "'maybe' is no switch: expected on or off"),
         (".network", "[Link]\nARP=no\n", draft.UNKNOWN),
         (".network", "[Network]\nDHCP=maybe\n", draft.UNKNOWN),
         (".network", "[Network]\nIPv6AcceptRA=no\n", draft.ADVERTISED),
