@@ -20,10 +20,14 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "import",
         help="read other programs' configuration of IPoIB",
         description="Write configuration files for `ipoibu up` from those of NetworkManager (keyfiles),"
-        " systemd-networkd (.network, .netdev), network-scripts (ifcfg-ib0, with route-ib0) and RHEL's"
-        " system role network (playbooks). A line on stderr names each setting that is not carried over.",
+        " systemd-networkd (.network, .netdev, .link), network-scripts of Red Hat and SUSE (ifcfg-ib0, with"
+        " its routes), ifupdown (interfaces), nmstate, netplan and cloud-init (YAML), RHEL's system role"
+        " network (playbooks) and openib.conf. A line on stderr names each setting that is not carried"
+        " over.",
     )
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a file to read")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="a file to read, or a directory of them"
+    )
     parser.add_argument(
         "--device",
         metavar="[NAME=]DEV",
@@ -37,6 +41,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         type=Path,
         help="write DIR/NAME.toml for each interface, instead of one interface to standard output",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; print what would not be carried over: exit code 1 if there is something",
+    )
     parser.set_defaults(run=run)
 
 
@@ -45,15 +54,19 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.migration.document import document
     from ipoibu.migration.sources import read_files
 
-    reading = read_files(options.files)
-    made = assemble(reading, _devices(options.device))
-    if options.output is None and len(made) > 1:
+    devices = _devices(options.device)
+    reading = read_files(options.files, [name for name in devices if name])
+    made = assemble(reading, devices)
+    if options.output is None and len(made) > 1 and not options.check:
         names = ", ".join(each.name for each in made)
         raise UsageError(f"the files describe {names}: give --output DIR, for a file each")
-    for note in [*reading.notes, *(note for each in made for note in each.notes)]:
+    notes = [*reading.notes, *(note for each in made for note in each.notes)]
+    for note in notes:
         print(note, file=sys.stderr)
     if not made:
         raise UsageError("none of the files describes an IPoIB interface")
+    if options.check:
+        return int(any(note.is_loss for note in notes))
     if options.output is None:
         print(document(made[0]), end="")
     else:

@@ -96,6 +96,7 @@ def _merge(drafts: Sequence[Draft]) -> dict[str, Draft]:
         if draft.name not in merged:
             merged[draft.name] = Draft(draft.place, draft.name)
         whole = merged[draft.name]
+        whole.sources.append(draft.place)
         if draft.pkey not in (None, whole.pkey) and whole.pkey is not None:
             whole.leave(draft.place, f"another file gives {whole.name} the partition {whole.pkey}")
         whole.pkey = whole.pkey or draft.pkey
@@ -166,7 +167,7 @@ def _guess_parents(merged: Mapping[str, Draft]) -> None:
 def _interface(draft: Draft, devices: Mapping[str, str]) -> Interface:
     """Make an interface of the draft, without what `InterfaceConfig` refuses."""
     made = Interface(draft.name, _devices(draft, devices), notes=draft.notes)
-    made.sources = list(dict.fromkeys([draft.place, *(port.place for port in draft.joined)]))
+    made.sources = [*draft.sources, *(place for port in draft.joined for place in port.sources)]
     made.primary = _primary(draft)
     made.needs_pkey = is_ambiguous(draft)
     places = {(each.option, each.text): each.place for each in draft.settings}
@@ -195,7 +196,8 @@ def _devices(draft: Draft, devices: Mapping[str, str]) -> dict[str, str | None]:
         return {draft.name: devices.get(draft.name, devices.get(""))}
     every = devices.get("") if len(draft.joined) == 1 else None
     return {
-        port.name: devices.get(port.name, devices.get(port.parent, every)) for port in draft.joined
+        port.name: devices.get(port.name, devices.get(port.parent or port.name, every))
+        for port in draft.joined
     }
 
 
@@ -210,7 +212,7 @@ def _add_child(parent: Interface, draft: Draft) -> None:
     """Add a table for the child, without what a child does not have."""
     pkey = draft.pkey
     assert pkey is not None
-    parent.sources.append(draft.place)
+    parent.sources += draft.sources
     parent.notes += draft.notes
     name = pkey.child_of(parent.name)
     known = {option.name for option in options_of("child")}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ipoibu.migration.draft import Draft, Note, Place
+from ipoibu.migration.draft import Draft, Note, Place, other
 
 # The numbers of the kernel's modes
 _MODES: Final = (
@@ -82,8 +82,8 @@ def _take_reselect(made: Draft, value: str, place: Place) -> None:
 _OPTIONS: Final[Mapping[str, Callable[[Draft, str, Place], None]]] = {
     "mode": _take_mode,
     "primary(_?slave|_?port)?": _take_primary,
-    "up_?delay": _take_updelay,
-    "down_?delay": _take_downdelay,
+    "up_?delay(sec)?": _take_updelay,
+    "down_?delay(sec)?": _take_downdelay,
     "arp_?ip_?targets?": _take_targets,
     "primary_?reselect(_?policy)?": _take_reselect,
 }
@@ -103,7 +103,7 @@ def join_ports(merged: dict[str, Draft], notes: list[Note]) -> None:
             merged.pop(port.name, None)
             _move(bond, port)
         if not bond.joined:
-            notes.append(Note(bond.place, "a bond without a port of InfiniBand"))
+            notes.append(other(bond.place, "a bond without a port of InfiniBand"))
             del merged[bond.name]
     for port in merged.values():
         if port.controller:
@@ -117,7 +117,7 @@ def _port(merged: dict[str, Draft], bond: Draft, name: str, notes: list[Note]) -
         return None if merged[name].is_bond else merged[name]
     if name.startswith("ib"):
         return Draft(bond.place, name)
-    notes.append(Note(bond.place, f"its port {name} is no InfiniBand interface of the files"))
+    notes.append(other(bond.place, f"its port {name} is no InfiniBand interface of the files"))
     return None
 
 
@@ -144,5 +144,5 @@ def _move(bond: Draft, port: Draft) -> None:
                 bond.leave(setting.place, f"{setting.option} is {earlier[0]} already")
             else:
                 bond.settings.append(setting)
-    if bond.primary and bond.primary in port.aliases:
+    if bond.primary in port.aliases or (port.primary and not bond.primary):
         bond.primary = port.name

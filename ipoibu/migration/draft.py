@@ -6,7 +6,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +29,6 @@ METRIC: Final = "a route of ipoibu has no metric"
 ROUTE_OPTION: Final = "a route of ipoibu has a network and a gateway alone"
 SEVERAL_LINKS: Final = "an interface of ipoibu belongs to no bridge, team or VRF"
 COMMAND: Final = "`ipoibu import` runs no commands: see whether the interface needs it"
-NO_LENGTH: Final = "no prefix length: {length} here, as {whose}"
 
 _NUMBER_DIGITS_MAX: Final = 16
 
@@ -53,6 +52,7 @@ class Note:
 
     place: Place
     why: str
+    is_loss: bool = True  # else it says what else the files have, such as interfaces of Ethernet
 
     def __str__(self) -> str:
         return " ".join(f"{self.place}: {self.why}".split())
@@ -74,7 +74,9 @@ class Draft:
     not name); `children` are names of children.
 
     A bond (`is_bond`) has the names of its `ports` and of the `primary` one, as far as its file has them; a
-    port has the name of its bond, `controller`. `joined` are the drafts of a bond's ports.
+    port has the name of its bond, `controller`. `joined` are the drafts of a bond's ports. `patterns` are
+    those of networkd that match the interface; they begin with "!" to exclude those that match. `sources`
+    are the places of several drafts that became this one.
     """
 
     place: Place
@@ -89,6 +91,8 @@ class Draft:
     primary: str = ""
     controller: str = ""
     joined: list[Draft] = field(default_factory=list)
+    sources: list[Place] = field(default_factory=list)
+    patterns: list[str] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
@@ -101,6 +105,31 @@ class Draft:
             return False
         self.settings.append(Setting(option, text, place))
         return True
+
+    def take_address(
+        self,
+        text: str,
+        netmask: str,
+        place: Place,
+        *,
+        ipv6_bits: int = 64,
+        usual: str = "; see whether that is right",
+    ) -> None:
+        """Take an address with its length, or else with a netmask or length, or else with that of its class,
+        of which a note says what is `usual`."""
+        if "/" in text:
+            self.take("address", text, place)
+            return
+        try:
+            if ":" in text:
+                length = int(netmask or ipv6_bits)
+            else:
+                length = prefix_length(netmask) if netmask else default_prefix_length(text)
+        except ValueError:
+            self.leave(place, f"{netmask or text!r} is no length or netmask of an address")
+            return
+        if self.take("address", f"{text}/{length}", place) and not netmask:
+            self.leave(place, f"no prefix length: it is /{length} here{usual}")
 
     def take_pkey(self, text: str, place: Place) -> None:
         """Take a P_Key, with the bit of full membership, which the kernel's ib_ipoib sets as well."""
@@ -136,19 +165,35 @@ class Draft:
         has_gateway = gateway not in ("", "0.0.0.0", "::")
         return self.take("route", f"{network},via={gateway}" if has_gateway else network, place)
 
-    def take_client_id(self, text: str, place: Place) -> None:
-        """Take who a client of DHCP says that it is: the hardware address, a DUID, or bytes."""
+    def take_client_id(self, text: str, place: Place, *, is_text: bool = False) -> None:
+        """Take who a client of DHCP says that it is: the hardware address, a DUID, or bytes. With `is_text`
+        any other text stands for its own bytes, as NetworkManager has it."""
         words = dict.fromkeys(("mac", "perm-mac", "ll"), "guid")
         words |= dict.fromkeys(("duid", "ipv6-duid", "iaid+duid"), "duid")
         word = words.get(text.lower(), text)
         if word == text and not re.fullmatch(r"[0-9A-Fa-f]{1,2}(:[0-9A-Fa-f]{1,2})+", text):
-            self.leave(place, f"{text!r} is no client identifier here: see --dhcp-client-id")
-            return
+            if not is_text or text.lower() in ("stable", "none"):
+                self.leave(place, f"{text!r} is no client identifier here: see dhcp-client-id")
+                return
+            text = word = ":".join(f"{byte:02x}" for byte in b"\0" + text.encode())
         if word == text:
             word = ":".join(byte.zfill(2) for byte in text.split(":"))
         self.take("dhcp-client-id", word, place)
         if word == "duid":
             self.leave(place, "the DUID is of the port's GUID here, and not of the machine")
+
+    def named(self, name: str) -> Draft:
+        """A copy for another interface that the same file describes."""
+        notes, settings, children = list(self.notes), list(self.settings), list(self.children)
+        return replace(
+            self,
+            name=name,
+            aliases=set(),
+            patterns=[],
+            notes=notes,
+            settings=settings,
+            children=children,
+        )
 
     def leave_servers(self, servers: Iterable[str], place: Place) -> None:
         """Leave the name servers, with the command that sets them."""
@@ -168,6 +213,11 @@ class Draft:
 
     def texts(self, option: str) -> list[str]:
         return [each.text for each in self.settings if each.option == option]
+
+
+def other(place: Place, why: str) -> Note:
+    """What belongs to no interface of ours."""
+    return Note(place, why, is_loss=False)
 
 
 @dataclass(slots=True)

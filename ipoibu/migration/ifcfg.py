@@ -4,24 +4,25 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ipoibu.daemon.config_file import read_text
 from ipoibu.migration import draft
+from ipoibu.migration.bonds import take_bond_options
+from ipoibu.migration.commands import take_route_words
 from ipoibu.migration.draft import (
     Draft,
     Note,
     Place,
     Reading,
     default_prefix_length,
-    plain_network,
+    other,
     prefix_length,
     switch,
 )
+from ipoibu.migration.shell_variables import Variable, read_variables
+from ipoibu.migration.suse import is_suse, read_suse
 
 PREFIX: Final = "ifcfg-"
 ROUTES: Final = ("route-", "route6-")
@@ -29,40 +30,35 @@ RULES: Final = ("rule-", "rule6-")
 
 _WITHOUT_EFFECT: Final = re.compile(
     r"TYPE|DEVICE|NAME|UUID|USERCTL|NM_CONTROLLED|PKEY|IPV6INIT|IPV[46]_FAILURE_FATAL"
-    r"|BROADCAST|NETWORK|AUTOCONNECT_PRIORITY|PROXY_METHOD|BROWSER_ONLY|IPV6_ADDR_GEN_MODE"
+    r"|BROADCAST|NETWORK|MASTER(_UUID)?|SLAVE|BONDING_MASTER|AUTOCONNECT_PRIORITY|PROXY_METHOD|BROWSER_ONLY|IPV6_ADDR_GEN_MODE"
     r"|(PREFIX|NETMASK|GATEWAY)\d*"
 )
 
 _REASONS: Final = (
-    (r"DNS\d*|DOMAIN|SEARCH|RES_OPTIONS|PEERDNS|IPV6_PEERDNS|MDNS|LLMNR", draft.RESOLVER),
+    (r"RES_OPTIONS|PEERDNS|IPV6_PEERDNS|MDNS|LLMNR", draft.RESOLVER),
     (r"DHCP.*|PERSISTENT_DHCLIENT|PEERROUTES|IPV6_PEERROUTES|PEERNTP", draft.DHCP_OPTION),
     (r"ZONE", draft.FIREWALL),
-    (r"MASTER|SLAVE|BONDING_OPTS|BRIDGE|TEAM_MASTER|VRF", draft.SEVERAL_LINKS),
+    (r"BRIDGE(_UUID)?|TEAM_MASTER.*|VRF(_UUID)?", draft.SEVERAL_LINKS),
     (r"HWADDR|MACADDR", draft.BY_NAME_ONLY),
     (r"METRIC|IPV[46]_ROUTE_METRIC", draft.METRIC),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One assignment of the shell."""
-
-    name: str
-    value: str
-    place: Place
-
-
 def read_ifcfg(path: Path) -> Reading:
     """Read one file `ifcfg-NAME` and the routes beside it; `UsageError` if one is not readable."""
     notes: list[Note] = []
-    variables = {each.name: each for each in _variables(path, notes)}
+    variables = {each.name: each for each in read_variables(path, notes)}
     values = {name: each.value for name, each in variables.items()}
     name = values.get("DEVICE") or path.name.removeprefix(PREFIX)
     kind = values.get("TYPE", "")
-    if kind.lower() != "infiniband" and (kind or not name.startswith("ib")):
+    is_bond = kind.lower() == "bond" or bool(switch(values.get("BONDING_MASTER", "no")))
+    if is_suse(path, values):
+        return read_suse(path, variables, notes)
+    if kind.lower() != "infiniband" and not is_bond and (kind or not name.startswith("ib")):
         why = f"an interface of type {kind or 'unknown'}, not InfiniBand"
-        return Reading(notes=[Note(Place(path), why)])
-    made = Draft(Place(path), name, notes=notes)
+        return Reading(notes=[other(Place(path), why)])
+    made = Draft(Place(path), name, notes=notes, is_bond=is_bond)
+    made.controller = values.get("MASTER") or values.get("MASTER_UUID", "")
     made.aliases = {values.get("UUID", ""), values.get("NAME", "")} - {""}
     if switch(values.get("PKEY", "no")):
         made.parent, made.is_child = values.get("PHYSDEV", ""), True
@@ -85,7 +81,7 @@ def read_ifcfg(path: Path) -> Reading:
 
 def _read(made: Draft, variable: Variable, variables: dict[str, Variable]) -> None:
     name, value, place = variable.name, variable.value, variable.place
-    if not value:
+    if not value or _read_host_setting(made, variable):
         return
     if match := re.fullmatch(r"IPADDR(\d*)", name):
         _read_ipv4(made, variable, match[1], variables)
@@ -94,6 +90,8 @@ def _read(made: Draft, variable: Variable, variables: dict[str, Variable]) -> No
     elif name in ("IPV6ADDR", "IPV6ADDR_SECONDARIES"):
         for text in value.split():
             made.take("address", text if "/" in text else f"{text}/64", place)
+    elif name == "BONDING_OPTS":
+        take_bond_options(made, value, place)
     elif name == "CONNECTED_MODE":
         made.take_mode("connected" if switch(value) else "datagram", place)
     elif name == "MTU":
@@ -123,6 +121,22 @@ def _read(made: Draft, variable: Variable, variables: dict[str, Variable]) -> No
         made.leave(place, why)
 
 
+def _read_host_setting(made: Draft, variable: Variable) -> bool:
+    """Name servers, and what a client of DHCP says; return whether it was one of them."""
+    name, value, place = variable.name, variable.value, variable.place
+    if re.fullmatch(r"DNS\d+", name):
+        made.leave_servers([value], place)
+    elif name in ("DOMAIN", "SEARCH"):
+        made.leave_domains(value.split(), place)
+    elif name == "DHCP_CLIENT_ID":
+        made.take_client_id(value, place, is_text=True)
+    elif name == "DHCP_HOSTNAME":
+        made.take("dhcp-host-name", value, place)
+    else:
+        return name == "DHCP_SEND_HOSTNAME" and bool(switch(value))
+    return True
+
+
 def _read_ipv4(
     made: Draft, variable: Variable, number: str, variables: dict[str, Variable]
 ) -> None:
@@ -147,37 +161,19 @@ def _read_gateway(made: Draft, variable: Variable, variables: dict[str, Variable
         made.take_route("default", variable.value.partition("%")[0], variable.place)
 
 
-def _variables(path: Path, notes: list[Note]) -> Iterator[Variable]:
-    """The assignments of a file; other lines become notes."""
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        text = line.strip().removeprefix("export ")
-        if not text or text.startswith("#"):
-            continue
-        match = re.match(r"([A-Za-z_][A-Za-z0-9_]*)=", text)
-        place = Place(path, number, match[1] if match else "")
-        try:
-            words = shlex.split(text, comments=True)
-        except ValueError:
-            words = []
-        if not match or len(words) != 1 or re.search(r"[$`]", text):
-            notes.append(Note(place, "not a plain assignment of the shell"))
-            continue
-        yield Variable(match[1], words[0].partition("=")[2], place)
-
-
 def _read_routes(made: Draft, path: Path) -> None:
     """Routes as words of `ip route`, or as ADDRESSn, NETMASKn and GATEWAYn."""
     notes: list[Note] = []
     content = read_text(path)
     if re.search(r"^\s*ADDRESS\d+=", content, re.MULTILINE):
-        variables = {each.name: each for each in _variables(path, notes)}
+        variables = {each.name: each for each in read_variables(path, notes)}
         made.notes += notes
         _read_numbered_routes(made, variables)
         return
     for number, line in enumerate(content.split("\n"), 1):
         words = line.partition("#")[0].split()
         if words:
-            _read_route_words(made, words, Place(path, number))
+            take_route_words(made, words, Place(path, number))
 
 
 def _read_numbered_routes(made: Draft, variables: dict[str, Variable]) -> None:
@@ -193,36 +189,3 @@ def _read_numbered_routes(made: Draft, variables: dict[str, Variable]) -> None:
         elif match[1] in ("METRIC", "OPTIONS"):
             is_metric = match[1] == "METRIC"
             made.leave(variable.place, draft.METRIC if is_metric else draft.ROUTE_OPTION)
-
-
-def _read_route_words(made: Draft, words: list[str], place: Place) -> None:
-    network, gateway, left = "", "", []
-    rest = iter(words)
-    for word in rest:
-        if word == "via":
-            gateway = next(rest, "")
-        elif word == "dev":
-            next(rest, "")  # this interface
-        elif not network and word not in ("to", "unicast"):
-            network = word
-        elif network:
-            left += [word, next(rest, "")]
-    if gateway in ("inet", "inet6"):
-        made.leave(place, draft.ROUTE_OPTION)
-        return
-    if network == "default" and not gateway:
-        network = "0.0.0.0/0"
-    elif network != "default" and "/" not in network:
-        network = _host(network)
-    if not made.take_route(network, gateway, place):
-        return
-    for name in left[::2]:
-        why = draft.METRIC if name in ("metric", "preference") else draft.ROUTE_OPTION
-        made.leave(Place(place.path, place.line, name), why)
-
-
-def _host(text: str) -> str:
-    try:
-        return plain_network(text)
-    except ValueError:
-        return text

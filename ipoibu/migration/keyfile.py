@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from ipoibu.migration import draft
-from ipoibu.migration.draft import Draft, Note, Place, Reading, switch
+from ipoibu.migration.bonds import take_bond_option
+from ipoibu.migration.draft import Draft, Place, Reading, other, switch
 from ipoibu.migration.ini import Entry, read_entries
 
 TYPE: Final = "infiniband"
@@ -17,15 +18,15 @@ TYPE: Final = "infiniband"
 # Settings with no effect on the interface, or with the one that ipoibu has anyway
 _WITHOUT_EFFECT: Final = re.compile(
     r"connection\.(id|uuid|type|timestamp|permissions|autoconnect-priority|autoconnect-retries"
-    r"|read-only|interface-name)"
+    r"|read-only|interface-name|slave-type|port-type)"
     r"|ipv[46]\.(may-fail|gateway|method|never-default)|ipv6\.addr-gen-mode|proxy\..*|user\..*"
 )
 
 _REASONS: Final = (
-    (r"ipv[46]\.(dns.*|ignore-auto-dns)|connection\.(mdns|llmnr|dns-over-tls)", draft.RESOLVER),
+    (r"ipv[46]\.(dns-.*|ignore-auto-dns)|connection\.(mdns|llmnr|dns-over-tls)", draft.RESOLVER),
     (r"ipv[46]\.(dhcp-.*|ignore-auto-routes)", draft.DHCP_OPTION),
     (r"connection\.zone", draft.FIREWALL),
-    (r"connection\.(master|controller|slave-type|port-type)", draft.SEVERAL_LINKS),
+    (r"connection\.(master|controller)", draft.SEVERAL_LINKS),
     (r"infiniband\.mac-address|match\..*", draft.BY_NAME_ONLY),
     (r"ipv[46]\.route-metric", draft.METRIC),
 )
@@ -36,10 +37,15 @@ def read_keyfile(path: Path) -> Reading:
     entries, notes = read_entries(path, continued=False)
     values = {(each.section, each.key): each.value for each in entries}  # the last one counts
     kind = values.get(("connection", "type"), "")
-    if kind != TYPE:
+    if kind not in (TYPE, "bond"):
         why = f"a connection of type {kind or 'unknown'}, not {TYPE}"
-        return Reading(notes=[Note(Place(path), why)])
+        return Reading(notes=[other(Place(path), why)])
     made = Draft(Place(path), notes=notes, name=values.get(("connection", "interface-name"), ""))
+    made.is_bond = kind == "bond"
+    port_type = values.get(("connection", "port-type")) or values.get(("connection", "slave-type"))
+    if port_type == "bond":
+        key = "controller" if ("connection", "controller") in values else "master"
+        made.controller = values.get(("connection", key), "")
     made.aliases = {values.get(("connection", name), "") for name in ("uuid", "id")} - {""}
     for entry in entries:
         _read(made, entry)
@@ -57,7 +63,12 @@ def _read(made: Draft, entry: Entry) -> None:
             if re.fullmatch(pattern, entry.key):
                 read(made, entry)
                 return
+    if entry.section == "bond" and made.is_bond:
+        take_bond_option(made, entry.key, entry.value, entry.place)
+        return
     name = f"{entry.section}.{entry.key}"
+    if name in ("connection.controller", "connection.master") and made.controller:
+        return
     if name == "connection.autoconnect" and switch(entry.value):
         return
     if name == "connection.autoconnect":
@@ -114,6 +125,26 @@ def _read_dad(made: Draft, entry: Entry) -> None:
         made.take("dad-ipv4", "off" if entry.value == "0" else "on", entry.place)
 
 
+def _read_client_id(made: Draft, entry: Entry) -> None:
+    if entry.section == "ipv4" and entry.value:
+        made.take_client_id(entry.value, entry.place, is_text=True)
+    elif entry.value:
+        made.leave(entry.place, draft.DHCP_OPTION)
+
+
+def _read_host_name(made: Draft, entry: Entry) -> None:
+    made.take("dhcp-host-name", entry.value, entry.place)
+
+
+def _read_send_host_name(made: Draft, entry: Entry) -> None:
+    if switch(entry.value) is False:
+        made.leave(entry.place, draft.DHCP_OPTION)
+
+
+def _words(entry: Entry) -> list[str]:
+    return [word for word in re.split(r"[,;\s]+", entry.value) if word]
+
+
 def _leave_route_options(made: Draft, entry: Entry) -> None:
     made.leave(entry.place, draft.ROUTE_OPTION)
 
@@ -160,4 +191,9 @@ _ADDRESSING: Final[Mapping[str, Callable[[Draft, Entry], None]]] = {
     r"routes?\d+": _read_route,
     r"routes?\d+_options": _leave_route_options,
     "dad-timeout": _read_dad,
+    "dns": lambda made, entry: made.leave_servers(_words(entry), entry.place),
+    "dns-search": lambda made, entry: made.leave_domains(_words(entry), entry.place),
+    "dhcp-client-id": _read_client_id,
+    "dhcp-hostname": _read_host_name,
+    "dhcp-send-hostname": _read_send_host_name,
 }

@@ -5,27 +5,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 from ipoibu.migration import draft
-from ipoibu.migration.draft import Draft, Note, Place, Reading, switch
+from ipoibu.migration.bonds import take_bond_option
+from ipoibu.migration.draft import Draft, Note, Place, Reading, other, switch
 from ipoibu.migration.ini import Entry, read_entries
 
 _SUFFIXES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SECONDS: Final = {"": 1000, "s": 1000, "sec": 1000, "ms": 1, "msec": 1, "min": 60_000}
 _GLOB: Final = re.compile(r"[*?\[!]")
 
 _WITHOUT_EFFECT: Final = re.compile(
-    r"NetDev\.(Name|Kind|Description)|Match\.(Name|Type|Kind)|Network\.(Description|IPoIB|"
-    r"ConfigureWithoutCarrier|IgnoreCarrierLoss|KeepConfiguration)"
-    r"|Link\.(RequiredForOnline|RequiredFamilyForOnline)|IPoIB\.IgnoreUserspaceMulticastGroups"
+    r"NetDev\.(Name|Kind|Description)|Match\.(Name|Type|Kind|OriginalName)|Network\.(Description|IPoIB|"
+    r"ConfigureWithoutCarrier|IgnoreCarrierLoss|KeepConfiguration|ActiveSlave)"
+    r"|Link\.(RequiredForOnline|RequiredFamilyForOnline|Name|NamePolicy|AlternativeName(sPolicy)?"
+    r"|MACAddressPolicy|Description|Alias|WakeOnLan)|IPoIB\.IgnoreUserspaceMulticastGroups"
 )
 
 _REASONS: Final = (
-    (r"Network\.(DNS.*|Domains|LLMNR|MulticastDNS|NTP)", draft.RESOLVER),
+    (r"Network\.(DNS.+|LLMNR|MulticastDNS|NTP)", draft.RESOLVER),
     (r"(DHCP.*|IPv6AcceptRA)\..*", draft.DHCP_OPTION),
-    (r"Network\.(Bond|Bridge|VRF|VLAN|MACVLAN)", draft.SEVERAL_LINKS),
+    (r"Network\.(Bridge|VRF|VLAN|MACVLAN)", draft.SEVERAL_LINKS),
     (r"(Match\..*|NetDev\.MACAddress|Link\.MACAddress)", draft.BY_NAME_ONLY),
     (r"Link\.(ActivationPolicy|Unmanaged)", draft.START),
     (r"Route\.Metric", draft.METRIC),
@@ -34,9 +38,10 @@ _REASONS: Final = (
 
 
 def read_networkd(path: Path, known: Collection[str] = ()) -> Reading:
-    """Read a `.network` or `.netdev` file with its drop-ins; `UsageError` if one is not readable.
+    """Read a `.network`, `.netdev` or `.link` file with its drop-ins; `UsageError` if one is not readable.
 
-    A `.network` file is ours if it is one of an InfiniBand interface, or of one of the names `known`.
+    A `.network` or `.link` file is ours if it is one of an InfiniBand interface, or of one of the names
+    `known`.
     """
     files = [path, *sorted(path.with_name(f"{path.name}.d").glob("*.conf"))]
     entries: list[Entry] = []
@@ -47,18 +52,61 @@ def read_networkd(path: Path, known: Collection[str] = ()) -> Reading:
         notes += faults
     made = Draft(Place(path), notes=notes)
     values = {(each.section, each.key): each.value for each in entries}
+    names: list[str] = []
     if path.suffix == ".netdev":
         kind = values.get(("NetDev", "Kind"), "unknown")
-        if kind != "ipoib":
-            return Reading(notes=[Note(Place(path), f"a device of the kind {kind}, not ipoib")])
+        if kind not in ("ipoib", "bond"):
+            return Reading(notes=[other(Place(path), f"a device of the kind {kind}, not ipoib")])
+        made.is_bond = kind == "bond"
         made.name = values.get(("NetDev", "Name"), "")
     else:
-        made.name = _matched_name(made, entries)
-        if made.name not in known and not _is_infiniband(made.name, values):
+        names = _match(made, entries)
+        if not set(names) & set(known) and not _is_infiniband(made, names, values):
             why = "matches no InfiniBand interface: neither Type=infiniband nor a Name such as ib0"
-            return Reading(notes=[Note(Place(path), why)])
+            return Reading(notes=[other(Place(path), why)])
+        made.name = next(iter(names), "")
     _read(made, entries)
-    return Reading([made])
+    if path.suffix == ".link" and (new := values.get(("Link", "Name"), "")):
+        made.aliases, made.name, names, made.patterns = {*names}, new, [], []
+    return Reading([made, *(made.named(name) for name in names[1:])])
+
+
+def place_patterns(reading: Reading, known: Collection[str] = ()) -> None:
+    """Give each file that matches by patterns its interfaces among those of the other files and the names
+    `known`; where there is none, it is one for an interface of its own."""
+    for file in [each for each in reading.drafts if each.patterns]:
+        named = [each for each in reading.drafts if each.name and each is not file]
+        taken = {each.name for each in named if each.place.path.suffix == file.place.path.suffix}
+        names = dict.fromkeys([*(each.name for each in named if not each.is_bond), *known])
+        matched = [
+            name
+            for name in names
+            if _matches(name, file.patterns) and name not in taken and name not in file.children
+        ]
+        if file.name:
+            reading.drafts += [file.named(name) for name in matched]
+        elif matched:
+            file.name, *more = matched
+            reading.drafts += [file.named(name) for name in more]
+        elif file.place.path.suffix == ".link":
+            reading.drafts.remove(file)
+            reading.defaults += file.settings
+            reading.notes += file.notes
+        else:
+            wanted = (f"ib{number}" for number in range(len(names) + 1))
+            file.name = next((it for it in wanted if it not in names), "")
+            text = " ".join(file.patterns)
+            file.leave(
+                file.place, f"{text}: a file of ipoibu is for one interface, here {file.name}"
+            )
+        file.patterns = []
+
+
+def _matches(name: str, patterns: list[str]) -> bool:
+    """Systemd's rule: a list that begins with ! excludes what it matches."""
+    plain = [pattern.removeprefix("!") for pattern in patterns]
+    is_match = any(fnmatchcase(name, pattern) for pattern in plain)
+    return is_match != patterns[0].startswith("!")
 
 
 def _numbered(entry: Entry, file: int) -> Entry:
@@ -66,24 +114,30 @@ def _numbered(entry: Entry, file: int) -> Entry:
     return Entry(entry.section, (file << 16) + entry.number, entry.key, entry.value, entry.place)
 
 
-def _is_infiniband(name: str, values: Mapping[tuple[str, str], str]) -> bool:
+def _is_infiniband(made: Draft, names: list[str], values: Mapping[tuple[str, str], str]) -> bool:
     sections = {section for section, _ in values}
-    is_typed = "infiniband" in values.get(("Match", "Type"), "").split()
+    types = (*values.get(("Match", "Type"), "").split(), *values.get(("Match", "Kind"), "").split())
     has_child = bool(values.get(("Network", "IPoIB")))
-    return is_typed or has_child or "IPoIB" in sections or name.startswith("ib")
+    all_names = (*names, *made.patterns, values.get(("Link", "Name"), ""))
+    return (
+        bool({"infiniband", "ipoib"} & set(types))
+        or has_child
+        or "IPoIB" in sections
+        or any(name.startswith("ib") for name in all_names)
+    )
 
 
-def _matched_name(made: Draft, entries: list[Entry]) -> str:
-    """The first name that the file matches, without patterns."""
-    name = ""
+def _match(made: Draft, entries: list[Entry]) -> list[str]:
+    """The names that the file matches; its patterns become those of the draft."""
+    words: list[str] = []
     for entry in entries:
-        if (entry.section, entry.key) != ("Match", "Name"):
-            continue
-        plain = [word for word in entry.value.split() if not _GLOB.search(word)]
-        name = name or next(iter(plain), "")
-        if entry.value.split() != [name]:
-            made.leave(entry.place, f"a file of ipoibu is for one interface, here {name or 'ib0'}")
-    return name
+        if entry.section == "Match" and entry.key in ("Name", "OriginalName"):
+            words = [*words, *entry.value.split()] if entry.value else []
+    if not words or words[0].startswith("!"):
+        made.patterns = words or ["*"]
+        return []
+    made.patterns = [word for word in words if _GLOB.search(word)]
+    return list(dict.fromkeys(word for word in words if not _GLOB.search(word)))
 
 
 def _read(made: Draft, entries: list[Entry]) -> None:
@@ -104,6 +158,8 @@ def _read_entry(made: Draft, entry: Entry) -> None:
         made.remove(["address"])
     elif name == "Network.Gateway" and not entry.value:
         made.remove(["route"])
+    elif entry.section == "Bond" and made.is_bond:
+        _read_bond_option(made, entry)
     elif name in _KEYS:
         _KEYS[name](made, entry)
     elif not _WITHOUT_EFFECT.fullmatch(name):
@@ -117,10 +173,9 @@ def _leave(made: Draft, entry: Entry) -> None:
 
 
 def _read_address(made: Draft, entry: Entry) -> None:
-    """An address; without a length networkd takes all bits."""
-    whole = "/128" if ":" in entry.value else "/32"
-    text = entry.value if "/" in entry.value else entry.value + whole
-    made.take("address", text, entry.place)
+    """An address. Without a length networkd 252 takes that of the class, later versions all bits."""
+    usual = ", as of networkd 252; later versions have all bits"
+    made.take_address(entry.value, "", entry.place, ipv6_bits=128, usual=usual)
 
 
 def _read_gateway(made: Draft, entry: Entry) -> None:
@@ -198,6 +253,30 @@ def _read_mtu(made: Draft, entry: Entry) -> None:
     made.take_mtu(bytes_, entry.place)
 
 
+def _read_bond_option(made: Draft, entry: Entry) -> None:
+    value = entry.value
+    if entry.key.endswith("DelaySec") and (match := re.fullmatch(r"(\d{1,9})\s*([a-z]*)", value)):
+        value = str(int(match[1]) * _SECONDS.get(match[2], 1000))
+    take_bond_option(made, entry.key, value, entry.place)
+
+
+def _read_bond(made: Draft, entry: Entry) -> None:
+    made.controller = entry.value
+
+
+def _read_primary(made: Draft, entry: Entry) -> None:
+    if switch(entry.value):
+        made.primary = made.name
+
+
+def _read_client_id(made: Draft, entry: Entry) -> None:
+    made.take_client_id(entry.value, entry.place)
+
+
+def _read_host_name(made: Draft, entry: Entry) -> None:
+    made.take("dhcp-host-name", entry.value, entry.place)
+
+
 def _read_pkey(made: Draft, entry: Entry) -> None:
     if entry.value:
         made.take_pkey(entry.value, entry.place)
@@ -226,4 +305,10 @@ _KEYS: Final[Mapping[str, Callable[[Draft, Entry], None]]] = {
     "Network.IPv6AcceptRA": _read_router_advertisements,
     "Network.LinkLocalAddressing": _read_link_local,
     "Network.IPoIB": _read_child,
+    "Network.Bond": _read_bond,
+    "Network.PrimarySlave": _read_primary,
+    "Network.DNS": lambda made, entry: made.leave_servers(entry.value.split(), entry.place),
+    "Network.Domains": lambda made, entry: made.leave_domains(entry.value.split(), entry.place),
+    "DHCPv4.ClientIdentifier": _read_client_id,
+    "DHCPv4.Hostname": _read_host_name,
 }

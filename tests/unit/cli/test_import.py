@@ -26,10 +26,32 @@ def test_one_interface_goes_to_standard_output_and_the_losses_to_stderr(
     assert tomllib.loads(out) == {"device": "mlx5_0/1"}
     assert err.splitlines() == [
         f"{tmp_path}/a:5: ipv4.dns: ipoibu sets no name servers: tell resolvectl, or write"
-        " /etc/resolv.conf"
+        " /etc/resolv.conf: `resolvectl dns ib0 10.0.0.53`"
     ]
     comment = " ".join(line.removeprefix("#").strip() for line in out.splitlines()[:6])
     assert err.strip() in comment
+
+
+def test_a_check_writes_nothing_and_its_code_says_whether_something_is_lost(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    text = KEYFILE.format(name="ib0")
+    out = tmp_path / "out"
+    words = ["import", "--check", "--output", str(out), str(tmp_path / "a"), str(tmp_path / "b")]
+    (tmp_path / "a").write_text(text)
+    (tmp_path / "b").write_text("[connection]\ntype=ethernet\n")
+    assert main(words) == 1
+    lost = f"{tmp_path}/a:5: ipv4.dns:"
+    assert capsys.readouterr().err.split("\n")[1].startswith(lost)
+    (tmp_path / "a").write_text(text.partition("[ipv4]")[0])
+    assert main(words) == 0  # a connection of Ethernet is none of ours
+    assert capsys.readouterr() == (
+        "",
+        f"{tmp_path}/b: a connection of type ethernet, not infiniband\n",
+    )
+    (tmp_path / "c").write_text(text.replace("ib0", "ib1"))
+    assert main([*words[:2], str(tmp_path / "a"), str(tmp_path / "c")]) == 1
+    assert not out.exists()
 
 
 def test_without_a_device_the_file_is_refused_in_words(tmp_path: Path, capsys: Capture) -> None:

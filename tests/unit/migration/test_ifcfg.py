@@ -59,6 +59,8 @@ def taken(made: Draft) -> list[str]:
         ("ONBOOT=yes", []),
         ("DHCPV6C=yes", ["address dhcp6"]),
         ("DHCPV6C=no", []),
+        ("DHCP_CLIENT_ID=mac", ["dhcp-client-id guid"]),
+        ("DHCP_HOSTNAME=node7\nDHCP_SEND_HOSTNAME=yes", ["dhcp-host-name node7"]),
     ],
 )
 def test_what_ipoibu_has_is_taken_over(tmp_path: Path, text: str, expected: list[str]) -> None:
@@ -78,8 +80,8 @@ def test_what_ipoibu_has_is_taken_over(tmp_path: Path, text: str, expected: list
         ("DHCPV6C_OPTIONS=-v", draft.DHCP_OPTION),
         ("PEERROUTES=no", draft.DHCP_OPTION),
         ("ZONE=trusted", draft.FIREWALL),
-        ("MASTER=bond0", draft.SEVERAL_LINKS),
-        ("SLAVE=yes", draft.SEVERAL_LINKS),
+        ("BRIDGE=br0", draft.SEVERAL_LINKS),
+        ("TEAM_MASTER=team0", draft.SEVERAL_LINKS),
         ("HWADDR=80:00", draft.BY_NAME_ONLY),
         ("METRIC=5", draft.METRIC),
         ("IPV6_AUTOCONF=yes", draft.ADVERTISED),

@@ -9,8 +9,10 @@ import pytest
 
 from ipoibu.addr import PKey
 from ipoibu.migration import draft
+from ipoibu.migration.assembly import assemble
 from ipoibu.migration.draft import Draft
 from ipoibu.migration.networkd import read_networkd
+from ipoibu.migration.sources import read_files
 
 HEAD = {".network": "[Match]\nName=ib0\n", ".netdev": "[NetDev]\nName=ib0.8001\nKind=ipoib\n"}
 
@@ -33,8 +35,9 @@ def unit(path: Path, text: str) -> Draft:
         (".network", "[Link]\nAllMulticast=yes\n", ["allmulticast on"]),
         (".network", "[Link]\nAllMulticast=no\n", ["allmulticast off"]),
         (".network", "[Network]\nAddress=10.0.0.1/24\n", ["address 10.0.0.1/24"]),
-        (".network", "[Network]\nAddress=10.0.0.1\n", ["address 10.0.0.1/32"]),
-        (".network", "[Network]\nAddress=fd00::1\n", ["address fd00::1/128"]),
+        (".network", "[DHCPv4]\nClientIdentifier=mac\n", ["dhcp-client-id guid"]),
+        (".network", "[DHCPv4]\nHostname=node7\n", ["dhcp-host-name node7"]),
+        (".network", "[Network]\nPrimarySlave=no\n", []),
         (".network", "[Network]\nAddress=10.0.0.1/24\nAddress=\n", []),
         (".network", "[Network]\nGateway=10.0.0.9\n", ["route default,via=10.0.0.9"]),
         (".network", "[Network]\nGateway=10.0.0.9\nGateway=\n", []),
@@ -79,7 +82,13 @@ def test_what_ipoibu_has_is_taken_over(
         (".netdev", "[IPoIB]\nMode=fast\n", "'fast' is no mode"),
         (".netdev", "[IPoIB]\nColour=red\n", draft.UNKNOWN),
         (".network", "[Match]\nPath=pci-0000*\n", draft.BY_NAME_ONLY),
-        (".network", "[Match]\nName=ib1\n", "for one interface, here ib0"),
+        (
+            ".network",
+            "[Network]\nAddress=10.0.0.1\n",
+            "no prefix length: it is /8 here, as of networkd 252",
+        ),
+        (".network", "[Network]\nAddress=192.0.2.4\n", "no prefix length: it is /24 here"),
+        (".network", "[Network]\nAddress=fd00::1\n", "no prefix length: it is /128 here"),
         (".network", "[Link]\nMACAddress=80:00:00:00:00:01\n", draft.BY_NAME_ONLY),
         (".network", "[Link]\nActivationPolicy=manual\n", draft.START),
         (".network", "[Link]\nUnmanaged=yes\n", draft.START),
@@ -94,7 +103,7 @@ def test_what_ipoibu_has_is_taken_over(
         (".network", "[Network]\nLLMNR=no\n", draft.RESOLVER),
         (".network", "[Network]\nMulticastDNS=no\n", draft.RESOLVER),
         (".network", "[Network]\nNTP=10.0.0.123\n", draft.RESOLVER),
-        (".network", "[Network]\nBond=bond0\n", draft.SEVERAL_LINKS),
+        (".network", "[Network]\nBridge=br0\n", draft.SEVERAL_LINKS),
         (".network", "[Network]\nVRF=red\n", draft.SEVERAL_LINKS),
         (".network", "[Network]\nGateway=_ipv6ra\n", draft.ADVERTISED),
         (".network", "[Network]\nAddress=10.0.0.0/24\n", "is the address of the network"),
@@ -178,8 +187,78 @@ def test_other_interfaces_are_noted(tmp_path: Path, name: str, text: str, is_our
     assert (len(reading.drafts), len(reading.notes)) == (int(is_ours), int(not is_ours))
 
 
-def test_a_pattern_is_no_name(tmp_path: Path) -> None:
-    (tmp_path / "a.network").write_text("[Match]\nName=ib*\nType=infiniband\n")
-    (made,) = read_networkd(tmp_path / "a.network").drafts
-    assert made.name == ""
-    assert "a file of ipoibu is for one interface" in made.notes[0].why
+def files(directory: Path, **texts: str) -> list[Path]:
+    """Write files by name, in which __ stands for a dot."""
+    paths = [directory / name.replace("__", ".") for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text)
+    return paths
+
+
+@pytest.mark.parametrize("match", ["Name=ib*", "Type=infiniband", "Name=!eth*", "Name=ib? ib1?"])
+def test_a_file_with_patterns_is_for_the_interfaces_of_the_others(
+    tmp_path: Path, match: str
+) -> None:
+    paths = files(
+        tmp_path,
+        a__netdev="[NetDev]\nName=ib7\nKind=ipoib\n[IPoIB]\nPartitionKey=1\n",
+        b__network="[Match]\nName=ib9\n[Network]\nAddress=10.0.0.1/24\n",
+        c__network=f"[Match]\nType=infiniband\n{match}\n[Network]\nDHCP=ipv4\n",
+    )
+    drafts = read_files(paths, ["ib8"]).drafts
+    found = [(each.name, [it.text for it in each.settings]) for each in drafts]
+    assert found == [("ib7", []), ("ib9", ["10.0.0.1/24"]), ("ib7", ["dhcp"]), ("ib8", ["dhcp"])]
+    assert [each.notes for each in drafts] == [[]] * 4
+
+
+def test_a_file_with_patterns_alone_is_for_one_interface(tmp_path: Path) -> None:
+    (made,) = read_files(files(tmp_path, a__network="[Match]\nName=ib*\n")).drafts
+    assert made.name == "ib0"
+    assert "ib*: a file of ipoibu is for one interface, here ib0" in made.notes[0].why
+
+
+def test_a_file_may_name_several_interfaces(tmp_path: Path) -> None:
+    paths = files(tmp_path, a__network="[Match]\nName=ib0 ib1\n[Network]\nDHCP=ipv4\n")
+    assert [each.name for each in read_files(paths).drafts] == ["ib0", "ib1"]
+
+
+def test_a_link_file_has_an_mtu_and_perhaps_another_name(tmp_path: Path) -> None:
+    paths = files(
+        tmp_path,
+        a__link="[Match]\nOriginalName=ib0\n[Link]\nMTUBytes=2000\nNamePolicy=keep\nRxChannels=2\n",
+        b__link="[Match]\nOriginalName=ib1\n[Link]\nName=storage\nMTUBytes=2001\n",
+        c__link="[Match]\nPath=pci*\n[Link]\nName=lan\nMTUBytes=2002\n",
+        d__link="[Match]\nOriginalName=*\n[Link]\nNamePolicy=kernel database onboard slot path\n",
+        e__network="[Match]\nName=storage\n[Network]\nDHCP=ipv4\n",
+        f__link="[Match]\nType=infiniband\n[Link]\nMTUBytes=2003\n",
+    )
+    reading = read_files(paths)
+    mtus = [(each.name, *each.texts("mtu")) for each in reading.drafts]
+    assert sorted(mtus) == [("ib0", "2000"), ("storage",), ("storage", "2001")]
+    assert [note.why for each in reading.drafts for note in each.notes] == [draft.UNKNOWN]
+    assert [note.place.path.name for note in reading.notes] == ["c.link", "d.link"]
+
+
+def test_a_link_file_for_all_counts_for_those_without_one(tmp_path: Path) -> None:
+    paths = files(
+        tmp_path,
+        a__link="[Match]\nOriginalName=ib0\n[Link]\nMTUBytes=2000\n",
+        b__link="[Match]\nOriginalName=ib*\n[Link]\nMTUBytes=2001\n",
+        c__network="[Match]\nName=ib1\n",
+    )
+    mtus = [(each.name, each.texts("mtu")) for each in read_files(paths).drafts]
+    assert mtus == [("ib1", []), ("ib0", ["2000"]), ("ib1", ["2001"])]
+    (alone,) = read_files([tmp_path / "b.link"]).drafts
+    assert alone.name == "ib0"
+
+
+def test_what_netplan_leaves_in_run(tmp_path: Path) -> None:
+    paths = files(
+        tmp_path,
+        a__link="[Match]\nOriginalName=ib0\n[Link]\nMTUBytes=65520\n",
+        b__network="[Match]\nName=ib0\n[Network]\nAddress=192.0.2.10/24\n[IPoIB]\nMode=connected\n",
+    )
+    assert paths
+    (made,) = assemble(read_files([tmp_path]), {"": "mlx5_0"})
+    assert made.texts == {"mode": ["connected"], "mtu": ["65520"], "address": ["192.0.2.10/24"]}
+    assert made.notes == []

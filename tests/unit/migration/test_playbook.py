@@ -12,14 +12,14 @@ from ipoibu.addr import PKey
 from ipoibu.errors import UsageError
 from ipoibu.migration import draft
 from ipoibu.migration.draft import Draft, Reading
-from ipoibu.migration.playbook import read_playbook
+from ipoibu.migration.yaml_file import read_yaml
 
 
 def variables(path: Path, item: str) -> Reading:
     """Read a file of variables with one connection."""
     lines = "".join(f"  {line}\n" for line in item.rstrip("\n").split("\n"))
     path.write_text(f"---\nnetwork_connections:\n{lines}")
-    return read_playbook(path)
+    return read_yaml(path)
 
 
 def connection(path: Path, lines: str, ip: str = "dhcp4: no") -> Draft:
@@ -74,9 +74,8 @@ def test_what_ipoibu_has_is_taken_over(
         ("zone: trusted", "", "zone", draft.FIREWALL),
         ("mac: 80:00", "", "mac", draft.BY_NAME_ONLY),
         ("match: {path: [pci]}", "", "match", draft.BY_NAME_ONLY),
-        ("controller: bond0", "", "controller", draft.SEVERAL_LINKS),
-        ("master: bond0", "", "master", draft.SEVERAL_LINKS),
-        ("port_type: bond", "", "port_type", draft.SEVERAL_LINKS),
+        ("controller: br0\nport_type: bridge", "", "controller", draft.SEVERAL_LINKS),
+        ("master: br0\nslave_type: bridge", "", "master", draft.SEVERAL_LINKS),
         ("ethtool: {features: {gro: no}}", "", "ethtool", draft.UNKNOWN),
         ("mtu: 5", "", "mtu", "'5' is no MTU"),
         ("mtu: '{{ mtu }}'", "", "mtu", "a template"),
@@ -158,7 +157,7 @@ def test_lists_are_found_in_plays_and_tasks_and_tags_are_not_resolved(tmp_path: 
         "        network_connections: [{name: ib1, type: infiniband}]\n"
         "- hosts: d\n  vars: {network_connections: none}\n"
     )
-    reading = read_playbook(path)
+    reading = read_yaml(path)
     assert [made.name for made in reading.drafts] == ["ib0", "ib0", "ib1"]
     assert [str(note) for note in reading.notes] == [
         f"{path}:14: network_connections: a list of connections is expected"
@@ -168,9 +167,9 @@ def test_lists_are_found_in_plays_and_tasks_and_tags_are_not_resolved(tmp_path: 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("network: {version: 2}\n", "no list network_connections"),
+        ("network: {}\n", "neither network_connections nor"),
         ("a: [\n", "a.yml:2: not a YAML file"),
-        ("", "no list network_connections"),
+        ("", "neither network_connections nor"),
         ("a: *b\n", "not a YAML file"),
         ("[" * 5000, "not a YAML file"),
     ],
@@ -180,7 +179,7 @@ def test_a_file_without_connections_is_an_error_of_one_line(
 ) -> None:
     (tmp_path / "a.yml").write_text(text)
     with pytest.raises(UsageError, match=why) as caught:
-        read_playbook(tmp_path / "a.yml")
+        read_yaml(tmp_path / "a.yml")
     assert "\n" not in str(caught.value)
 
 
@@ -189,4 +188,4 @@ def test_without_pyyaml_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(UsageError, match="apt-get install python3-yaml, or pip install pyyaml"):
-        read_playbook(tmp_path / "a.yml")
+        read_yaml(tmp_path / "a.yml")

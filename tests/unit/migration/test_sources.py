@@ -28,7 +28,7 @@ def test_a_file_that_belongs_to_another_is_read_with_it_once(tmp_path: Path) -> 
     [
         ("route-ib7", "ifcfg-ib7, to which it belongs, is not beside it"),
         ("a.network.d/b.conf", "a.network, to which it belongs, does not exist"),
-        ("interfaces", "not the name of a keyfile"),
+        ("readme", "not the name of a keyfile"),
         ("none", "No such file or directory"),
     ],
 )
@@ -36,7 +36,37 @@ def test_other_files_are_refused_with_their_path(tmp_path: Path, name: str, why:
     path = tmp_path / name
     if name != "none":
         path.parent.mkdir(exist_ok=True)
-        path.write_text("auto ib0\n")
+        path.write_text("nothing of ours\n")
     with pytest.raises(UsageError, match=why) as caught:
         read_files([path])
     assert str(path) in str(caught.value)
+
+
+def test_a_file_of_no_known_kind_beside_others_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "README").write_text("nothing of ours\n")
+    (tmp_path / "ifcfg-ib0").write_text("TYPE=InfiniBand\n")
+    (tmp_path / "directory").mkdir()
+    for paths in ([tmp_path / "README", tmp_path / "ifcfg-ib0"], [tmp_path]):
+        reading = read_files(paths)
+        assert [each.name for each in reading.drafts] == ["ib0"]
+        assert [str(note) for note in reading.notes] == [
+            f"{tmp_path}/README: not read: a file of no known kind"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("storage", "[connection]\ntype=infiniband\ninterface-name=ib0\n"),
+        ("my-conf", "IPOIB_LOAD=yes\nSET_IPOIB_CM=yes\n"),
+        ("network-config", "{version: 1, config: [{type: infiniband, name: ib0}]}"),
+        ("50-cloud", "network:\n  version: 2\n  ethernets: {ib0: {dhcp4: true}}\n"),
+        ("a.json", '{"interfaces": [{"name": "ib0", "type": "infiniband"}]}'),
+        ("50-cloud.cfg", "network: {version: 1, config: [{type: infiniband, name: ib0}]}"),
+        ("storage.conf", "auto ib0\niface ib0 inet dhcp\n"),
+        ("interfaces", "iface ib0 inet dhcp\n"),
+    ],
+)
+def test_a_file_is_known_by_its_name_or_its_content(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert [each.name for each in read_files([tmp_path / name]).drafts] == ["ib0"]

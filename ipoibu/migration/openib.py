@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads openib.conf of Mellanox's and NVIDIA's drivers, whose settings are those of all interfaces."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from ipoibu.migration import draft
+from ipoibu.migration.draft import Draft, Note, Place, Reading, switch
+from ipoibu.migration.shell_variables import read_variables
+
+NAMES: Final = ("openib.conf", "rdma.conf")
+BEGINNING: Final = re.compile(r"^\s*(IPOIB_(LOAD|MTU)|SET_IPOIB_CM)=", re.MULTILINE)
+
+# Modules and tuning of the kernel, which no interface of ours has
+_WITHOUT_EFFECT: Final = re.compile(
+    r"(?!LOAD_EIPOIB).*_LOAD|ONBOOT|UCM?_.*|NODE_DESC.*|RENICE_IB_MAD|RUN_(SYSCTL|AFFINITY_TUNER)"
+    r"|FIXUP_MTRR|FORCE_MODE|.*_SRIOV|MLX\d_.*|FORCE|ALLOW_STOP|(PRE|POST)_(START|STOP).*"
+)
+
+
+def read_openib(path: Path) -> Reading:
+    """Read one file; `UsageError` if it is not readable."""
+    notes: list[Note] = []
+    made = Draft(Place(path), notes=notes)
+    variables = {each.name: each for each in read_variables(path, notes)}
+    mode = variables["SET_IPOIB_CM"].value if "SET_IPOIB_CM" in variables else ""
+    for name, variable in variables.items():
+        value, place = variable.value, variable.place
+        if name == "SET_IPOIB_CM":
+            if switch(value) is None:
+                made.leave(place, f"{value}: the driver chooses the mode; `mode` is datagram here")
+            else:
+                made.take_mode("connected" if switch(value) else "datagram", place)
+        elif name == "IPOIB_MTU":
+            if switch(mode):
+                made.take_mtu(value, place)
+            else:
+                made.leave(place, "the MTU of connected mode, which SET_IPOIB_CM does not ask for")
+        elif name == "IPOIB_LOAD":
+            if switch(value) is False:
+                made.leave(place, draft.START)
+        elif name == "LOAD_EIPOIB":
+            if switch(value):
+                made.leave(
+                    place, "guests with Ethernet addresses: see `ethernet` (docs/ethernet.md)"
+                )
+        elif not _WITHOUT_EFFECT.fullmatch(name):
+            made.leave(place, draft.UNKNOWN)
+    return Reading(notes=notes, defaults=made.settings)
