@@ -243,6 +243,15 @@ ROUTE_KNOWN_MAX: Final = 16_384  # different routes without their prefix; a full
 ROUTE_ANSWERS_MAX: Final = 65_536  # flows with an answer of the kernel; a full table forgets all
 ROUTE_SOURCES_MAX: Final = 4096  # sources of such flows; a full table forgets all
 ROUTE_ASKED_GATEWAYS_MAX: Final = 1024  # gateways in such answers whose end we notice soon
+REROUTED_PREFIXES_MAX: Final = (
+    4096  # that changed at once; of more, all packets that wait are looked up
+)
+REROUTED_REFUSALS_MAX: Final = (
+    64  # packets to dead next hops that wait for routes on their way to us
+)
+REROUTED_WAIT_S: Final = (
+    1.0  # the time that such a packet waits, and a pump has to confirm new routes
+)
 ROUTE_CHANGES_PER_CALL: Final = 512  # changes that the engine's thread takes at a time: about 1 ms
 NOTICE_BUFFER_BYTES: Final = 8 << 20  # the kernel's buffer: room for 10 000 notices of routes
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 from ipoibu.addr import IpAddress, IpNetwork
+from ipoibu.limits import REROUTED_PREFIXES_MAX
 
 RouteKind = Literal["unicast", "broadcast", "unreachable", "ask"]
 
@@ -48,6 +49,43 @@ class RouteChange(NamedTuple):
 
     prefix: bytes
     target: Target | None
+
+
+class Prefixes:
+    """A set of prefixes, at most `cap`: a set with more of them covers every address."""
+
+    def __init__(self, cap: int = REROUTED_PREFIXES_MAX) -> None:
+        self._cap = cap
+        self._by_bits: dict[int, set[int]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, prefix: bytes) -> None:
+        if self._count > self._cap:
+            return
+        bits = prefix[0]
+        same_bits = self._by_bits.setdefault(bits, set())
+        self._count -= len(same_bits)
+        same_bits.add(_first(prefix[1:], bits))
+        self._count += len(same_bits)
+
+    def add_host(self, address: IpAddress) -> None:
+        """Add the prefix that covers this address alone."""
+        self.add(bytes((128,)) + key_of(address))
+
+    def covers(self, address: IpAddress) -> bool:
+        least = _MAPPED_BITS if address.version == 4 else 0  # ::/0 does not match IPv4
+        key = key_of(address)
+        return self._count > self._cap or any(
+            bits >= least and _first(key, bits) in prefixes
+            for bits, prefixes in self._by_bits.items()
+        )
+
+
+def _first(key: bytes, bits: int) -> int:
+    return int.from_bytes(key) >> (128 - bits)
 
 
 # Asks the kernel for the route of an IP packet; None: it has none over the interface.

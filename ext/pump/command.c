@@ -118,13 +118,13 @@ static int take_packet(struct ipu_pump *pump, const void *data, uint32_t len,
     return 0;
 }
 
-static int send_packet(struct ipu_pump *pump, const struct ipu_command *command, bool asked)
+static int send_packet(struct ipu_pump *pump, const struct ipu_command *command, bool may)
 {
     struct ipu_outbound packet;
     int error = take_packet(pump, data_of(command), command->len, &packet);
     if (error < 0)
         return error;
-    packet.asked = asked;
+    packet.may_miss = packet.may_ask = may;
     if (!ipu_transmit_forward(pump, &packet))
         ipu_slab_put(&pump->tx, packet.index);
     ipu_transmit_flush(pump);
@@ -152,7 +152,7 @@ static int do_route_answer(struct ipu_pump *pump, const struct ipu_command *comm
     int error = take_packet(pump, hops + set->hops, len, &packet);
     if (error < 0)
         return error;
-    packet.asked = true;
+    packet.may_miss = true;
     error = ipu_next_hop_answer(pump, set, hops, &packet);
     if (error < 0 || !set->send || !ipu_transmit_forward(pump, &packet))
         ipu_slab_put(&pump->tx, packet.index);

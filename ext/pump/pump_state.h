@@ -217,13 +217,14 @@ void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ip
                           const uint8_t *frame, size_t len, uint32_t source_qpn);
 
 /*
- * A packet to send. `engines`: the engine sends it, and the pump never holds it. On a miss the pump
- * drops it, unless the engine was `asked` about something else than its next hop.
+ * A packet to send. `engines`: the engine sends it, and the pump never holds it. The pump drops it
+ * where it misses, unless it `may_miss`, and where the kernel has to be asked for its route, unless
+ * it `may_ask`: otherwise what the engine's answer does not help would go back and forth.
  */
 struct ipu_outbound {
     uint8_t *frame; /* [vnet][IP], of `tx` */
     uint32_t index; /* of the frame */
-    bool engines, asked;
+    bool engines, may_miss, may_ask;
     size_t ip_len;
     struct ipu_segment *segment; /* how to cut a super-frame; else NULL */
     struct ipu_flow flow;

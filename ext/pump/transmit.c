@@ -326,7 +326,7 @@ void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_ou
                        const struct in6_addr *next_hop)
 {
     uint32_t reserve = pump->events.capacity_bytes / MISS_RING_RESERVE;
-    bool may = !packet->engines || (packet->asked && type == IPU_EVENT_MISS);
+    bool may = !packet->engines || (type == IPU_EVENT_MISS ? packet->may_miss : packet->may_ask);
     if (!may || ipu_ring_free_bytes(&pump->events) < reserve)
         IPU_COUNT(pump, tx_unresolved_hold);
     else if (may_resolve(pump, type, packet, next_hop) && emit(pump, type, packet, next_hop, 0))

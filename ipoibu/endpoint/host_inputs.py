@@ -115,8 +115,9 @@ class HostInputs(Life):
         self._call(lambda: self._shell.leave_out_routes(count))
 
     def answer_routes(self, ask: AskRoute) -> None:
-        """Ask this function about flows whose route is of kind "ask"; it runs on the engine's thread, and
-        must not block."""
+        """Ask this function about flows whose route is of kind "ask", and about a packet that the endpoint
+        is about to refuse with an ICMP error: if it has another next hop by now, it waits a second for that
+        route. The function runs on the engine's thread, and must not block."""
         answer = function_of(ask, "the answer to a route", "a packet")
         self._call(lambda: self._shell.answer_routes(answer))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ipoibu import _core
@@ -27,6 +27,7 @@ from ipoibu.endpoint.heartbeat import Heartbeat
 from ipoibu.endpoint.ping import Pinger
 from ipoibu.endpoint.rc_shell import EVENTS as RC_EVENTS
 from ipoibu.endpoint.rc_shell import RcShell
+from ipoibu.endpoint.rerouting import Rerouting
 from ipoibu.errors import LinkError
 from ipoibu.fabric.effect_loop import TimedEffectLoop
 from ipoibu.limits import ROUTE_ASKED_GATEWAYS_MAX, ROUTE_HOPS_MAX
@@ -54,6 +55,7 @@ from ipoibu.proto.effects import (
     Log,
     OwnAddress,
     Publish,
+    Refuse,
     SendFrame,
     SendPacket,
     SetGuest,
@@ -116,6 +118,7 @@ class Shell:
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
         self.pinger = Pinger(loop, engine, self._effects.perform, path.port)
         self.heartbeat = Heartbeat()
+        self._rerouting = Rerouting(loop, engine, self._effects.perform, path.pump)
         self._routes: dict[bytes, Target] = {}  # by prefix
         self._gateways: Counter[IpAddress] = Counter()  # how many routes lead to each
         self._asked: set[IpAddress] = set()  # gateways in the kernel's answers
@@ -141,13 +144,14 @@ class Shell:
 
     def close(self) -> None:
         """Carry out no more effects."""
+        self._rerouting.close()
         self._effects.stop()
         self.subnet = None
 
     def sever(self) -> None:
         """The data path has ended: drop effects on it until `resume`."""
         self.is_severed = True
-        self.rc = None
+        self.rc = self._rerouting.pump = None
 
     def moved(self, path: DataPath) -> None:
         """The same data path has another active rail."""
@@ -157,6 +161,7 @@ class Shell:
     def resume(self, path: DataPath, rc: RcShell | None) -> None:
         """Start another data path, and give it the routes."""
         self._path, self._pump, self.rc = path, path.pump, rc
+        self._rerouting.pump = path.pump
         self.pinger.follow(path.port)
         self.is_severed = False
         self.start()
@@ -223,7 +228,7 @@ class Shell:
         elif kind == _core.EVENT_DHCP_REPLY:
             self.perform(engine.dhcp_reply(now, event.data))
         elif kind == _core.EVENT_UNREACHABLE:
-            self.perform(engine.unreachable(now, event.data))
+            self.perform(engine.unreachable(now, address_of(event.next_hop), event.data))
         elif kind == _core.EVENT_TOO_BIG:
             self.perform(engine.too_big(now, address_of(event.next_hop), event.data, event.mtu))
         elif kind in RC_EVENTS:
@@ -239,6 +244,7 @@ class Shell:
                 )
         elif kind == _core.EVENT_SYNC:
             self.heartbeat.answered()
+            self._rerouting.answered(event.token)
         elif kind == _core.EVENT_DEVICE:
             self._on_failure("the packet device failed: it was deleted or closed")
 
@@ -251,9 +257,15 @@ class Shell:
     def _carry_out(self, effect: Effect) -> Iterable[Effect]:
         pump = self._pump
         match effect:
-            case Publish() | Withdraw() | SendFrame() | SendPacket() | Forward() | Deliver() if (
-                self.is_severed
-            ):
+            case (
+                Publish()
+                | Withdraw()
+                | SendFrame()
+                | SendPacket()
+                | Forward()
+                | Refuse()
+                | Deliver()
+            ) if self.is_severed:
                 self._counts["severed"] += 1  # a link that is down has no entries in the pump
             case Publish(next_hop, action, destination, mtu_bytes):
                 pump.neigh_set(key_of(next_hop), action, destination, mtu_bytes)
@@ -283,10 +295,13 @@ class Shell:
                 return self._engine.proxy_asked(self._loop.time(), effect, route)
             case SendFrame(destination, frame, source):
                 pump.send_frame(destination, frame, source or 0)
-            case SendPacket(packet):
+            case SendPacket(packet) if not self._rerouting.is_under_way:
                 pump.send_packet(packet)
-            case Forward(packet):
+            case SendPacket(packet) | Forward(packet):
                 pump.forward(packet)
+            case Refuse(_, _, error):
+                if self._rerouting.refuse(effect):
+                    pump.deliver(error)
             case WatchDhcp():
                 pump.dhcp_watch()
             case Deliver(packet):
@@ -341,7 +356,7 @@ class Shell:
 
     # ---- routes: the engine has no part in them
 
-    def change_routes(self, changes: Iterable[RouteChange]) -> None:
+    def change_routes(self, changes: Sequence[RouteChange]) -> None:
         for prefix, target in changes:
             if target is not None and target.kind == "ask":
                 self._forget_asked()
@@ -356,6 +371,7 @@ class Shell:
                 self._put_route(prefix, target)
             else:
                 self._pump.route_del(prefix[1:], prefix[0])
+        self._rerouting.changed(changes)
 
     def leave_out_routes(self, count: int) -> None:
         self._counts["routes_left_out"] += count
@@ -404,7 +420,7 @@ class Shell:
                 self._count_gateways(Target("unicast", (hop,)), 1)
 
     def answer_routes(self, ask: AskRoute) -> None:
-        self._ask_route = ask
+        self._ask_route = self._rerouting.ask_route = ask
 
     def answer_arp(self, ask: host_addresses.AskArp) -> None:
         self._ask_arp = ask

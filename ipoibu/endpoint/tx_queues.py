@@ -109,7 +109,8 @@ class TxQueues:
         return self._pumps[self._origin.pop(hash(packet), 0)].send_packet(packet)
 
     def forward(self, packet: bytes) -> bool:
-        return self._pumps[0].forward(packet)
+        """Send by the queue that the packet came from, as `send_packet`, or by the first."""
+        return self._pumps[self._origin.pop(hash(packet), 0)].forward(packet)
 
     def route_answer(
         self,

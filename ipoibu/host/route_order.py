@@ -101,13 +101,9 @@ class Crowd:
         return (entry,), gone
 
     def _add_ipv6(self, entry: RouteEntry, flags: int) -> tuple[Entries, Entries]:
-        gone: list[RouteEntry] = []
         if flags & NLM_F_REPLACE:
-            shelves = [self._shelves[key] for key in _keys(entry) if key in self._shelves]
-            rivals = chain.from_iterable(shelf.values() for shelf in shelves)
-            gone = [it for it in rivals if it.spreads] if entry.spreads else list(islice(rivals, 1))
-            for rival in gone:
-                self._pop(rival)
+            return self._replace_ipv6(entry, flags)
+        gone: list[RouteEntry] = []
         added = single_hops(entry) if entry.is_ours else ()
         for hop in added:
             shelf = self._shelves.get(_key(hop))
@@ -116,6 +112,20 @@ class Crowd:
                 gone.append(former)
             self.append(hop)
         return added, tuple(gone)
+
+    def _replace_ipv6(self, entry: RouteEntry, flags: int) -> tuple[Entries, Entries]:
+        """Sort the routes of the place anew, as only an administrator replaces a route."""
+        shelves = [self._shelves[key] for key in _keys(entry) if key in self._shelves]
+        before = tuple(chain.from_iterable(shelf.values() for shelf in shelves))
+        after = _with_ipv6(before, entry, flags)
+        for former in before:
+            self._pop(former)
+        for route in after:
+            self.append(route)
+        was, now = set(before), set(after)
+        return tuple(it for it in after if it not in was), tuple(
+            it for it in before if it not in now
+        )
 
     def _pop_hop(self, hop: RouteEntry) -> RouteEntry | None:
         """Remove the route by this hop, whatever its preference."""
@@ -226,15 +236,28 @@ def _with_ipv6(before: Entries, entry: RouteEntry, flags: int) -> Entries:
     rest = list(before)
     if flags & NLM_F_REPLACE:
         rivals = [each for each in rest if _place(each) == _place(entry)]
-        gone = [each for each in rivals if each.spreads] if entry.spreads else rivals[:1]
+        gone = _replaced_ipv6(rivals, entry)
+        if entry.is_ours and gone:
+            at = rest.index(gone[0])
+            kept = [each for each in rest[at:] if each not in gone]
+            return (*rest[:at], *single_hops(entry), *kept)
         rest = [each for each in rest if each not in gone]
     for single in single_hops(entry) if entry.is_ours else ():
-        at = next((at for at, each in enumerate(rest) if _is_same_hop(each, single)), None)
-        if at is None:
+        place = next((at for at, each in enumerate(rest) if _is_same_hop(each, single)), None)
+        if place is None:
             rest.append(single)
         else:
-            rest[at] = single
+            rest[place] = single
     return tuple(rest)
+
+
+def _replaced_ipv6(rivals: list[RouteEntry], entry: RouteEntry) -> list[RouteEntry]:
+    """Return what the new route replaces: the hops of a multipath route, or one other route. It prefers
+    its own kind, and without one takes the first route."""
+    same = [each for each in rivals if each.spreads == entry.spreads] or rivals
+    if same and same[0].spreads:
+        return [each for each in rivals if each.spreads]
+    return same[:1]
 
 
 def _without_ipv4(before: Entries, entry: RouteEntry) -> Entries:

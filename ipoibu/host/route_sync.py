@@ -83,17 +83,21 @@ class RouteSync:
         self._left_out = 0
         self._link: Link | None = None
         self._was_down = False  # by a notice, whatever the link is now
-        self._query: RouteQuery | None = None  # set where the kernel decides about each flow
         self._rules: list[Rule] = []
         self._stale_link = self._stale_routes = self._stale_nexthops = self._stale_rules = True
         # Subscribe before the first listing, so that no change falls between the two.
         self._monitor = Monitor(namespace=netlink.namespace)
         self._overruns = 0
+        try:
+            self._query = RouteQuery(index, netlink.namespace)
+        except BaseException:
+            self._monitor.close()
+            raise
+        stack.answer_routes(self._query.ask)
 
     def close(self) -> None:
         self._monitor.close()
-        if self._query is not None:
-            self._query.close()
+        self._query.close()
 
     def fileno(self) -> int:
         return self._monitor.fileno()
@@ -109,7 +113,7 @@ class RouteSync:
             self._stale_link = self._stale_routes = self._stale_nexthops = self._stale_rules = True
             relevant = True
         self._stale_routes |= self._table.needs_listing
-        if relevant and self._query is not None:
+        if relevant:
             self._query.forget()
             self._table.forget_answers()
         return relevant
@@ -245,9 +249,8 @@ class RouteSync:
         self._reader = RouteReader(self._index)
         self._reader.nexthops = nexthops
         self._stale_routes = True
-        if self._query is not None:
-            self._query.nexthops = nexthops
-            self._query.forget()
+        self._query.nexthops = nexthops
+        self._query.forget()
 
     # ---- rules
 
@@ -259,13 +262,8 @@ class RouteSync:
             selecting = self._table.selecting(family)
             if selecting is not None:
                 fields = (fields or 0) | selecting
-            if fields is not None and self._query is None:
-                self._query = RouteQuery(self._index, self._netlink.namespace)
-                self._query.nexthops = self._reader.nexthops
-                self._stack.answer_routes(self._query.ask)
             self._table.ask(family, fields)
-        if self._query is not None:
-            self._query.marks = sorted({rule.mark for rule in self._rules if rule.mark})
+        self._query.marks = sorted({rule.mark for rule in self._rules if rule.mark})
 
     def _publish_routes(self) -> None:
         more = self._table.left_out - self._left_out

@@ -113,9 +113,19 @@ class SendPacket:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Send a packet of the local stack that the engine has looked at, by its route; it may miss."""
+    """Send a packet of the local stack that the engine has looked at or kept, by its route; it may miss."""
 
     packet: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer the local stack's `packet`, whose next hop is dead, with the ICMP error `error`, unless the
+    packet has another next hop by now."""
+
+    packet: bytes
+    next_hop: IpAddress
+    error: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +287,7 @@ Effect = (
     | SendFrame
     | SendPacket
     | Forward
+    | Refuse
     | WatchDhcp
     | Deliver
     | SetGuest

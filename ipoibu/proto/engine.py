@@ -353,6 +353,14 @@ class Engine:
         self._neighbours.set_gateway(now, gateway, is_used)
         return self._context.take(now)
 
+    def rerouted(self, now: float, is_affected: Callable[[IpAddress], bool]) -> list[Effect]:
+        """Routes have changed: look up again the packets that wait and whose destination `is_affected`,
+        and forget that such a neighbour did not answer."""
+        self._neighbours.rerouted(now, is_affected)
+        if self._context.paths is not None:
+            self._context.paths.rerouted(is_affected)
+        return self._context.take(now)
+
     def used(self, now: float, next_hop: IpAddress) -> list[Effect]:
         """The pump sent by a NOTIFY entry, for the first time since the engine published it."""
         if self._is_group(next_hop):
@@ -381,9 +389,9 @@ class Engine:
             self._context.count(error.reason)
         return self._context.take(now)
 
-    def unreachable(self, now: float, packet: bytes) -> list[Effect]:
-        """The pump dropped `packet` at an UNREACHABLE entry."""
-        self._errors.unreachable(now, packet)
+    def unreachable(self, now: float, next_hop: IpAddress, packet: bytes) -> list[Effect]:
+        """The pump dropped `packet` at the UNREACHABLE entry of `next_hop`."""
+        self._errors.unreachable(now, next_hop, packet)
         return self._context.take(now)
 
     def too_big(

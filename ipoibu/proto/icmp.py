@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ipoibu.addr import IpAddress
 from ipoibu.errors import BadFrame
 from ipoibu.limits import ICMP_ERRORS_BURST, ICMP_ERRORS_PER_S
 from ipoibu.proto.context import EngineContext
-from ipoibu.proto.effects import Deliver
+from ipoibu.proto.effects import Deliver, Effect, Refuse
 from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.wire import icmp
 
@@ -18,24 +21,25 @@ class IcmpErrors:
         self._context = context
         self._bucket = TokenBucket(ICMP_ERRORS_PER_S, ICMP_ERRORS_BURST)
 
-    def unreachable(self, now: float, packet: bytes) -> None:
+    def unreachable(self, now: float, next_hop: IpAddress, packet: bytes) -> None:
         """The packet's next hop does not answer."""
         try:
-            self._deliver(now, icmp.unreachable_untrusted(packet))
+            error = icmp.unreachable_untrusted(packet)
+            self._answer(now, error, lambda error: Refuse(packet, next_hop, error))
         except BadFrame as error:
             self._context.count(error.reason)
 
     def too_big(self, now: float, packet: bytes, mtu_bytes: int) -> None:
         """The packet exceeds the MTU towards its next hop."""
         try:
-            self._deliver(now, icmp.too_big_untrusted(packet, mtu_bytes))
+            self._answer(now, icmp.too_big_untrusted(packet, mtu_bytes), Deliver)
         except BadFrame as error:
             self._context.count(error.reason)
 
-    def _deliver(self, now: float, answer: bytes | None) -> None:
-        if answer is None:
+    def _answer(self, now: float, error: bytes | None, effect: Callable[[bytes], Effect]) -> None:
+        if error is None:
             self._context.count("icmp_error_forbidden")
         elif not self._bucket.take(now):
             self._context.count("icmp_error_limited")
         else:
-            self._context.emit(Deliver(answer))
+            self._context.emit(effect(error))

@@ -30,7 +30,7 @@ from ipoibu.limits import (
     RESOLUTION_REPEATS_PER_S,
 )
 from ipoibu.proto.context import EngineContext, FrameSource, Resolver
-from ipoibu.proto.effects import Answered, NeighAction, Publish, SendPacket, Withdraw
+from ipoibu.proto.effects import Answered, Forward, NeighAction, Publish, SendPacket, Withdraw
 from ipoibu.proto.nud import (
     DURATION_S,
     EVICTABLE,
@@ -46,7 +46,7 @@ from ipoibu.proto.nud import (
 from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.table import Machine
 from ipoibu.proto.transition import Topic, step
-from ipoibu.wire.ip import parse_untrusted
+from ipoibu.wire.ip import destination_of, parse_untrusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Watcher(Protocol):
 
 
 class Neighbours:
-    """Every neighbour of one link; `refuse(now, packet)` answers a packet that cannot be delivered.
+    """Every neighbour of one link; `refuse(now, ip, packet)` answers a packet whose next hop is dead.
 
     The cache has at most `cap` entries. The entry least recently confirmed makes room, and entries never
     confirmed go first, so that unknown peers which introduce themselves can only push out each other.
@@ -98,7 +98,7 @@ class Neighbours:
         self,
         context: EngineContext,
         resolvers: Mapping[int, Resolver],
-        refuse: Callable[[float, bytes], None],
+        refuse: Callable[[float, IpAddress, bytes], None],
         cap: int = NEIGH_MAX,
     ) -> None:
         self._context = context
@@ -113,6 +113,7 @@ class Neighbours:
         )  # evictable, confirmed, oldest first
         self._owners: dict[_QueuePair, dict[IpAddress, None]] = {}  # of the REACHABLE entries
         self._permanent: set[IpAddress] = set()
+        self._unsettled: dict[IpAddress, None] = {}  # the INCOMPLETE and the FAILED entries
         self._pending = 0
         self._repeats = TokenBucket(RESOLUTION_REPEATS_PER_S, RESOLUTION_REPEATS_BURST)
         self._gateways: set[IpAddress] = set()  # of our host's routes
@@ -261,6 +262,16 @@ class Neighbours:
             entry.probes = 0
             self._feed(now, entry.ip, Input.SOURCE_READY)
 
+    def rerouted(self, now: float, is_affected: Callable[[IpAddress], bool]) -> None:
+        """Routes have changed: packets to affected destinations may wait for the wrong next hop, and that a
+        neighbour did not answer may be due to the old routes."""
+        for ip in list(self._unsettled):
+            entry = self._entries[ip]
+            is_failed = entry.state is State.FAILED
+            reached = (ip,) if is_failed else map(destination_of, entry.pending)
+            if any(it is not None and is_affected(it) for it in reached):
+                self._feed(now, ip, Input.REROUTED)
+
     def flush(self, now: float) -> None:
         """Forget all neighbours: the link is down, and queue pairs are volatile (A5)."""
         for ip in list(self._entries):
@@ -338,6 +349,9 @@ class Neighbours:
         before, actions = self._machine.feed(entry, ip, fed)
         if entry.state is not before:
             entry.since, entry.probes = now, 0
+            self._unsettled.pop(ip, None)
+            if entry.state in (State.INCOMPLETE, State.FAILED):
+                self._unsettled[ip] = None
         self._rank(entry, fed)
         for action in actions:
             self._act(now, entry, action, packet, hwaddr)
@@ -365,7 +379,7 @@ class Neighbours:
             case Action.RESEND if packet:
                 self._context.emit(SendPacket(packet, entry.ip))
             case Action.REFUSE:
-                self._refuse(now, packet)
+                self._refuse(now, entry.ip, packet)
             case Action.RECORD:
                 self._record(entry, hwaddr)
             case Action.SEND:
@@ -380,7 +394,13 @@ class Neighbours:
             case Action.REJECT:
                 for waiting in self._unqueue(entry):
                     self._context.count("neigh_unresolved")
-                    self._refuse(now, waiting)
+                    self._refuse(now, entry.ip, waiting)
+            case Action.REROUTE:
+                rerouted = self._unqueue(entry)
+                if entry.published is NeighAction.HOLD:
+                    self._withdraw(entry)  # a packet that comes here again must find room
+                for waiting in rerouted:
+                    self._context.emit(Forward(waiting))
             case Action.ASK | Action.PROBE:
                 entry.probes += 1
                 if action is Action.ASK and not self._may_ask(now, entry):

@@ -67,6 +67,7 @@ class Input(enum.Enum):
     FLUSHED = "the link is down"
     PINNED = "an administrator sets the address"
     REMOVED = "an administrator removes the entry"
+    REROUTED = "a route changed, by which packets came to this next hop"
 
 
 class Action(enum.Enum):
@@ -79,6 +80,7 @@ class Action(enum.Enum):
     BLOCK = "publish UNREACHABLE"
     RELEASE = "send the packets that wait"
     REJECT = "answer the packets that wait with unreachable"
+    REROUTE = "look up again the packets that wait"
     ASK = "solicit all hosts"
     PROBE = "solicit the known host"
     ARM = "start the state's timer"
@@ -126,6 +128,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_N, Input.SUSPECTED):  (_N, ()),
     (_N, Input.PINNED):     (_C, (_A.RECORD, _A.SEND)),
     (_N, Input.REMOVED):    (_N, ()),
+    (_N, Input.REROUTED):   (_N, ()),
     # RFC 4861 §7.2.2: asking
     (_I, Input.MISS):         (_I, (_A.QUEUE,)),
     (_I, Input.SOURCE_READY): (_I, (_A.ASK, _A.ARM)),
@@ -138,6 +141,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_I, Input.FLUSHED):      (_N, (_A.REJECT, _A.FORGET)),
     (_I, Input.PINNED):       (_C, (_A.RECORD, _A.SEND, _A.RELEASE)),
     (_I, Input.REMOVED):      (_N, (_A.REJECT, _A.FORGET)),
+    (_I, Input.REROUTED):     (_I, (_A.REROUTE,)),
     # confirmed
     (_R, Input.MISS):      (_R, (_A.SEND, _A.RESEND)),
     (_R, Input.USED):      (_R, ()),
@@ -152,6 +156,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_R, Input.FLUSHED):   (_N, (_A.FORGET,)),
     (_R, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
     (_R, Input.REMOVED):   (_N, (_A.FORGET,)),
+    (_R, Input.REROUTED):  (_R, ()),
     # usable, not confirmed lately
     (_S, Input.MISS):      (_S, (_A.NOTIFY, _A.RESEND)),
     (_S, Input.USED):      (_D, (_A.ARM,)),
@@ -166,6 +171,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_S, Input.FLUSHED):   (_N, (_A.FORGET,)),
     (_S, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
     (_S, Input.REMOVED):   (_N, (_A.FORGET,)),
+    (_S, Input.REROUTED):  (_S, ()),
     # RFC 4861 §7.3.3: in use; the pump keeps sending to the address that we have
     (_D, Input.MISS):      (_D, (_A.SEND, _A.RESEND)),
     (_D, Input.USED):      (_D, ()),
@@ -179,6 +185,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_D, Input.FLUSHED):   (_N, (_A.FORGET,)),
     (_D, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
     (_D, Input.REMOVED):   (_N, (_A.FORGET,)),
+    (_D, Input.REROUTED):  (_D, ()),
     # asking the known host: without an answer the entry goes, and the next packet asks all hosts. If the
     # answer then names the same port, the host was up and its path has changed (B6).
     (_P, Input.MISS):      (_P, (_A.SEND, _A.RESEND)),
@@ -194,6 +201,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_P, Input.FLUSHED):   (_N, (_A.FORGET,)),
     (_P, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
     (_P, Input.REMOVED):   (_N, (_A.FORGET,)),
+    (_P, Input.REROUTED):  (_P, ()),
     # the negative cache; a peer that answers late still gets its entry
     (_F, Input.MISS):      (_F, (_A.REFUSE,)),
     (_F, Input.USED):      (_F, ()),
@@ -205,6 +213,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_F, Input.FLUSHED):   (_N, (_A.FORGET,)),
     (_F, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
     (_F, Input.REMOVED):   (_N, (_A.FORGET,)),
+    (_F, Input.REROUTED):  (_N, (_A.FORGET,)),
     # an administrator's; the pump forgets it while the link is down, and asks for it again
     (_C, Input.MISS):      (_C, (_A.SEND, _A.RESEND)),
     (_C, Input.USED):      (_C, ()),
@@ -217,6 +226,7 @@ MACHINE: Final = Table("Neighbour", State.NONE, {
     (_C, Input.FLUSHED):   (_C, (_A.WITHDRAW,)),
     (_C, Input.PINNED):    (_C, (_A.RECORD, _A.SEND)),
     (_C, Input.REMOVED):   (_N, (_A.FORGET,)),
+    (_C, Input.REROUTED):  (_C, ()),
 })
 # fmt: on
 

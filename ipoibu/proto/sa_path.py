@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Final
@@ -42,6 +42,7 @@ from ipoibu.proto.effects import (
     Detach,
     Effect,
     FindPath,
+    Forward,
     JoinToSend,
     LeaveToSend,
     Log,
@@ -56,6 +57,7 @@ from ipoibu.proto.table import Machine, Table
 from ipoibu.proto.timers import Timers
 from ipoibu.proto.transition import Observer, Topic, ignore, step
 from ipoibu.wire import mgid
+from ipoibu.wire.ip import destination_of
 
 
 class State(enum.Enum):
@@ -177,6 +179,7 @@ class PathTable:
         )  # without neighbours, used longest ago first
         self._next_hops: dict[IpAddress, Gid] = {}
         self._members: dict[Gid, SaPath] = {}
+        self._waited_for: dict[Gid, None] = {}  # paths for which packets wait, or waited
         self._out: list[Effect] = []
         self._complaints = TokenBucket(PEER_LOGS_PER_S, PEER_LOGS_BURST)
 
@@ -263,6 +266,19 @@ class PathTable:
         if not exists or has_detour or entry.state is State.BACKOFF:
             self._feed(now, group, Input.REVALIDATE)
 
+    def rerouted(self, is_affected: Callable[[IpAddress], bool]) -> None:
+        """Routes have changed: look up again the packets to affected destinations that wait."""
+        for gid in list(self._waited_for):
+            entry = self._entries[gid]
+            moved = _moved(entry, is_affected)
+            if moved and entry.is_closed:  # a packet that comes here again must find room
+                self._out += map(Withdraw, entry.published)
+            for waiting in moved:
+                entry.waiting.remove(waiting)
+                self._out.append(Forward(waiting.packet))
+            if not entry.waiting:
+                del self._waited_for[gid]
+
     def clear(self, now: float) -> None:
         """The link is down: forget all paths."""
         for gid in list(self._entries):
@@ -341,6 +357,7 @@ class PathTable:
             self._out.append(Count("way_pending_full"))
         else:
             entry.waiting.append(effect)
+            self._waited_for[entry.gid] = None
             if entry.is_closed:
                 self._out += map(_held, entry.published.values())
 
@@ -405,6 +422,7 @@ class PathTable:
 
     def _forget(self, entry: _Entry) -> None:
         self._timers.cancel(self._look, entry.gid)
+        self._waited_for.pop(entry.gid, None)
         for next_hop, wanted in entry.published.items():
             del self._next_hops[next_hop]
             self._out.append(_held(wanted))
@@ -457,6 +475,13 @@ def _all_routers(group: Gid) -> Gid:
 
 def _next_hop(waiting: Waiting) -> IpAddress | None:
     return waiting.next_hop if isinstance(waiting, SendPacket) else None
+
+
+def _moved(entry: _Entry, is_affected: Callable[[IpAddress], bool]) -> list[SendPacket]:
+    """Return the waiting packets whose destination is affected by a change of routes."""
+    packets = [it for it in entry.waiting if isinstance(it, SendPacket)]
+    goals = [(it, destination_of(it.packet)) for it in packets]
+    return [it for it, goal in goals if goal is not None and is_affected(goal)]
 
 
 def _held(wanted: Publish) -> Publish:

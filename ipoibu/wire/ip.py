@@ -161,6 +161,15 @@ class Ipv6:
 Packet = Ipv4 | Ipv6
 
 
+def destination_of(packet: Octets) -> IpAddress | None:
+    """Return where a packet of our own host goes, without a look at the rest; None if it is too short."""
+    if len(packet) >= 20 and packet[0] >> 4 == 4:
+        return IPv4Address(bytes(packet[16:20]))
+    if len(packet) >= 40 and packet[0] >> 4 == 6:
+        return IPv6Address(bytes(packet[24:40]))
+    return None
+
+
 def parse_untrusted(packet: Octets) -> Packet:
     """Read an IP packet of either version, and cut bytes behind its stated length off."""
     if not len(packet):

@@ -33,6 +33,7 @@ from ipoibu.proto.effects import (
     Log,
     NeighAction,
     Publish,
+    Refuse,
     SendFrame,
     SendPacket,
     Withdraw,
@@ -182,6 +183,8 @@ class Host:
                 self.send(effect.packet)
             case Deliver():
                 self.delivered.append(effect.packet)
+            case Refuse():
+                self.delivered.append(effect.error)
             case Attach():
                 self._clock.at(self._clock.now, lambda: self._attach(effect.mgid))
             case Detach():
@@ -206,7 +209,7 @@ class Host:
         if row.action is NeighAction.HOLD:
             self.counts["pump_hold"] += 1
         elif row.action is NeighAction.UNREACHABLE:
-            self.carry_out(self.engine.unreachable(now, data))
+            self.carry_out(self.engine.unreachable(now, next_hop, data))
         elif len(data) > row.mtu_bytes:
             self.carry_out(self.engine.too_big(now, next_hop, data, row.mtu_bytes))
         else:

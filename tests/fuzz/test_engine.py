@@ -78,7 +78,7 @@ def _local(raw: bytes) -> Action:
         engine = bench.host.engine
         for effects in (
             engine.host_packet(bench.now, raw),
-            engine.unreachable(bench.now, raw),
+            engine.unreachable(bench.now, OUR_V4, raw),
             engine.too_big(bench.now, OUR_V4, raw, 1280),
         ):
             bench.host.carry_out(effects)

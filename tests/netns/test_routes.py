@@ -16,6 +16,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
+from tests.netns import rerouting
 from tests.netns.advertising import advertise_router
 
 pytestmark = pytest.mark.netns
@@ -132,6 +133,15 @@ STEPS: list[tuple[list[str], list[tuple[str, str, str]]]] = [
     (["ip -6 route replace default via fe80::4 dev d0 metric 50"], V6),
     (["ip -6 route add 2001:db8:1::/48 nexthop via fe80::5 dev d0 nexthop via fe80::6 dev d0"], V6),
     (["ip link set d0 down", "ip link set d0 up", "ip address add fd00::1/64 dev d0 nodad"], V6),
+    (["ip -6 route add 2001:db8:1::/48 dev d0"], V6),
+    (["ip -6 route replace 2001:db8:1::/48 via fe80::5 dev d0"], V6),
+    (["ip -6 route append 2001:db8:1::/48 dev d0"], V6),
+    (["ip -6 route replace 2001:db8:1::/48 via fe80::6 dev d0"], V6),
+    (["ip -6 route del 2001:db8:1::/48 dev d0", "ip -6 route del 2001:db8:1::/48"], V6),
+    (["ip -6 route add 2001:db8:1::/48 nexthop via fe80::5 dev d0 nexthop via fe80::6 dev d0"], V6),
+    (["ip -6 route replace 2001:db8:1::/48 dev d0"], V6),
+    (["ip -6 route append 2001:db8:1::/48 via fe80::7 dev d0"], V6),
+    (["ip -6 route replace 2001:db8:1::/48 dev d0 mtu 1400"], V6),
     (["ip route add default via 10.0.0.2"], V4),
     (["ip rule add from 10.0.0.9 table 100", "ip route add default via 10.0.0.7 table 100"], V4),
     (["ip route replace default via 10.0.0.8 table 100"], V4),
@@ -182,3 +192,15 @@ def test_a_dead_router_is_left_for_another_one(sh: Sh, until: Until) -> None:
             assert sh(client, "ip -6 route show default").count("via") == 1
         finally:
             os.kill(high.pid, signal.SIGCONT)
+
+
+def test_no_packet_right_after_a_change_of_its_route_is_lost() -> None:
+    """The kernel has the new route some milliseconds before the endpoint."""
+    with Lab() as lab:
+        host, peer = lab.hosts
+        rerouting.prepare(peer)
+        lost = {
+            name: rerouting.lost_packets(host, peer, case, 6, 60.0)
+            for name, case in rerouting.CASES.items()
+        }
+        assert lost == dict.fromkeys(lost, 0)

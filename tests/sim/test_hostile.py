@@ -142,7 +142,7 @@ def test_any_bytes_are_an_effect_and_never_an_exception(data: bytes, prefix: str
 def test_any_packet_of_the_local_stack_is_an_effect_and_never_an_exception(data: bytes) -> None:
     for effects in (
         ENGINE.host_packet(100.0, data),
-        ENGINE.unreachable(100.0, data),
+        ENGINE.unreachable(100.0, OUR_V4, data),
         ENGINE.too_big(100.0, OUR_V4, data, 1280),
         ENGINE.miss(100.0, IPv4Address("10.0.0.2"), data),
     ):

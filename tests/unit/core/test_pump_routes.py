@@ -257,3 +257,17 @@ def test_more_hops_than_the_pump_takes_are_refused(bench: Bench) -> None:
     bench.host.pump.route_set(ANY4, 96, _core.ROUTE_MULTIPATH, None, hops)
     bench.host.step()
     assert bench.host.counter("commands_bad") == 1
+
+
+def test_a_packet_that_the_engine_forwards_asks_for_its_route_and_its_answer_does_not(
+    bench: Bench,
+) -> None:
+    """Otherwise an answer that the pump does not keep would go back and forth."""
+    pump = bench.host.pump
+    pump.route_set(ANY4, 96, _core.ROUTE_ASK)
+    packet = ipv4("10.0.0.1", "8.8.8.8", b"waited")
+    pump.forward(packet)
+    pump.send_packet(packet)
+    bench.host.step()
+    assert asked(bench) == [packet]
+    assert bench.host.counter("tx_unresolved_hold") == 1

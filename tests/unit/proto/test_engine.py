@@ -29,8 +29,8 @@ V6_PACKET = packet(str(OUR_V6), str(PEER_V6), b"x" * 100)
 
 def test_unreachable_notifies_the_local_stack_in_the_name_of_the_destination() -> None:
     bench = Bench()
-    bench.host.carry_out(bench.host.engine.unreachable(bench.now, V4_PACKET))
-    bench.host.carry_out(bench.host.engine.unreachable(bench.now, V6_PACKET))
+    bench.host.carry_out(bench.host.engine.unreachable(bench.now, PEER_V4, V4_PACKET))
+    bench.host.carry_out(bench.host.engine.unreachable(bench.now, PEER_V6, V6_PACKET))
     first, second = (ip.parse_untrusted(data) for data in bench.host.delivered)
     assert (first.source, first.destination, first.payload[:2]) == (PEER_V4, OUR_V4, b"\x03\x01")
     assert (second.source, second.destination, second.payload[:2]) == (PEER_V6, OUR_V6, b"\x01\x03")
@@ -51,7 +51,7 @@ def test_too_big_announces_the_mtu() -> None:
 def test_errors_are_rate_limited() -> None:
     bench = Bench()
     for _ in range(500):
-        bench.host.carry_out(bench.host.engine.unreachable(bench.now, V4_PACKET))
+        bench.host.carry_out(bench.host.engine.unreachable(bench.now, PEER_V4, V4_PACKET))
     assert len(bench.host.delivered) == ICMP_ERRORS_BURST
     assert bench.host.counts["icmp_error_limited"] == 500 - ICMP_ERRORS_BURST
 
@@ -69,12 +69,14 @@ def test_errors_are_rate_limited() -> None:
 )
 def test_what_must_not_be_answered_is_not_answered(data: bytes) -> None:
     bench = Bench()
-    assert bench.host.engine.unreachable(bench.now, data) == [Count("icmp_error_forbidden")]
+    assert bench.host.engine.unreachable(bench.now, PEER_V4, data) == [
+        Count("icmp_error_forbidden")
+    ]
 
 
 def test_a_packet_that_is_none_is_counted() -> None:
     bench = Bench()
-    assert bench.host.engine.unreachable(bench.now, b"\x45") == [Count("ip_short")]
+    assert bench.host.engine.unreachable(bench.now, PEER_V4, b"\x45") == [Count("ip_short")]
     assert bench.host.engine.too_big(bench.now, PEER_V4, b"", 1280) == [Count("ip_short")]
 
 

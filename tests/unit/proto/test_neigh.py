@@ -24,7 +24,7 @@ from ipoibu.limits import (
     RESOLUTION_REPEATS_PER_S,
 )
 from ipoibu.proto.context import EngineContext
-from ipoibu.proto.effects import Count, NeighAction, Publish, SendPacket, Withdraw
+from ipoibu.proto.effects import Count, Forward, NeighAction, Publish, SendPacket, Withdraw
 from ipoibu.proto.neigh import Neighbours
 from ipoibu.proto.nud import State
 from ipoibu.wire import arp
@@ -38,7 +38,7 @@ from tests.doubles.engine_bench import (
     PEER_V6,
     Bench,
 )
-from tests.doubles.simulation import TEMPLATE
+from tests.doubles.simulation import TEMPLATE, packet
 
 ACTION_OF = {
     State.INCOMPLETE: None,
@@ -683,3 +683,46 @@ def test_ipv6_and_ipv4_neighbours_are_apart() -> None:
     neighbours.introduced(0.0, IPv6Address("fe80::1"), station_number(2))
     assert neighbours.hwaddr(v4(1)) == station_number(1)
     assert neighbours.hwaddr(IPv6Address("fe80::1")) == station_number(2)
+
+
+# -- other routes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ours", "peer"), [(OUR_V4, PEER_V4), (OUR_V6, PEER_V6)])
+def test_packets_that_wait_are_looked_up_again_after_a_change_of_their_route(
+    ours: IPv4Address | IPv6Address, peer: IPv4Address | IPv6Address
+) -> None:
+    engine, now = (bench := Bench()).host.engine, bench.now
+    waiting = [packet(str(ours), str(peer), bytes((number,))) for number in range(2)]
+    for data in waiting:
+        bench.host.carry_out(engine.miss(now, peer, data))
+    assert engine.rerouted(now, lambda ip: ip != peer) == []
+    assert engine.rerouted(now, lambda ip: ip == peer) == [Forward(data) for data in waiting]
+    assert engine.rerouted(now, lambda ip: True) == []
+    [entry] = engine.neighbours(now)
+    assert (entry.state, entry.pending) == (State.INCOMPLETE, 0)
+
+
+def test_a_full_queue_opens_for_packets_that_come_to_the_same_next_hop_again() -> None:
+    bench = Bench()
+    for number in range(2 * NEIGH_PENDING_PACKETS):
+        bench.send(str(PEER_V4), bytes((number,)))
+    assert bench.host.table[PEER_V4].action is NeighAction.HOLD
+    bench.clear()
+    bench.host.carry_out(bench.host.engine.rerouted(bench.now, lambda ip: True))
+    assert bench.host.effects[0] == Withdraw(PEER_V4)
+    [entry] = bench.host.engine.neighbours(bench.now)
+    assert entry.pending == NEIGH_PENDING_PACKETS  # all have come again
+    assert bench.host.table[PEER_V4].action is NeighAction.HOLD
+
+
+def test_a_change_of_its_route_gives_a_neighbour_that_failed_another_chance() -> None:
+    bench = Bench()
+    bench.send(str(PEER_V4))
+    bench.run(3.5)
+    assert bench.host.table[PEER_V4].action is NeighAction.UNREACHABLE
+    bench.host.carry_out(bench.host.engine.rerouted(bench.now, lambda ip: ip != PEER_V4))
+    assert PEER_V4 in bench.host.table
+    bench.host.carry_out(bench.host.engine.rerouted(bench.now, lambda ip: ip == PEER_V4))
+    assert PEER_V4 not in bench.host.table
+    assert bench.host.engine.neighbours(bench.now) == []

@@ -25,6 +25,7 @@ from ipoibu.proto.effects import (
     Detach,
     Effect,
     FindPath,
+    Forward,
     JoinToSend,
     LeaveToSend,
     Log,
@@ -38,7 +39,7 @@ from ipoibu.proto.engine import Engine
 from ipoibu.proto.sa_path import PathTable, SaPath, State
 from ipoibu.proto.timers import Timers
 from ipoibu.wire import mgid
-from tests.doubles.simulation import TEMPLATE
+from tests.doubles.simulation import TEMPLATE, packet
 
 PEER: Final = Gid.parse("fe80::10:5")
 GROUP: Final = mgid.of_group(ip_address("239.1.2.3"), TEMPLATE.params.pkey)
@@ -155,6 +156,21 @@ def test_a_light_flush_asks_again_and_traffic_goes_on_until_the_answer() -> None
     assert bed.wait(1.0) == [FindPath(PEER)]
     moved = replace(PATH, dlid=9)
     assert bed.path_resolved(moved) == [replace(SEND, destination=replace(moved, qpn=PLAIN.qpn))]
+
+
+def test_packets_that_wait_for_a_path_are_looked_up_again_after_a_change_of_their_route() -> None:
+    bed = Bed()
+    far, near = (packet("10.0.0.1", to, b"waits") for to in ("10.5.0.7", str(IP)))
+    bed.put(SEND, SendPacket(far, IP), SendPacket(near, IP), SendFrame(PLAIN, b"arp"))
+    bed.paths.rerouted(lambda ip: ip == IP)
+    assert bed.put() == [Withdraw(IP), Forward(near)]  # the queue was full: it has room again
+    bed.paths.rerouted(lambda ip: ip == ip_address("10.5.0.7"))
+    assert bed.put() == [Forward(far)]
+    bed.paths.rerouted(lambda ip: True)
+    assert bed.put() == []
+    assert not [it for it in bed.path_resolved(PATH) if isinstance(it, SendPacket)]
+    bed.paths.rerouted(lambda ip: True)
+    assert bed.put() == []
 
 
 def test_m1_sending_to_a_group_asks_for_a_membership_that_only_sends() -> None:

@@ -75,7 +75,7 @@ class NeighbourTable(EngineFilling):
     def __init__(self) -> None:
         super().__init__()
         self.cap, self.true_cap = FEW, default_cap(Neighbours)
-        self._table = Neighbours(self.context, _RESOLVERS, lambda now, packet: None, self.cap)
+        self._table = Neighbours(self.context, _RESOLVERS, lambda *_: None, self.cap)
 
     def add(self, number: int) -> None:
         self._table.introduced(self.now, host4(number), hwaddr(number))
@@ -97,7 +97,7 @@ class WaitingPackets(EngineFilling):
     def __init__(self) -> None:
         super().__init__()
         self.cap = NEIGH_PENDING_TOTAL_PACKETS
-        self._table = Neighbours(self.context, _RESOLVERS, lambda now, packet: None)
+        self._table = Neighbours(self.context, _RESOLVERS, lambda *_: None)
         self._asked: set[IPv4Address] = set()
 
     def add(self, number: int) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from ipaddress import ip_network
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
@@ -16,6 +17,7 @@ from ipoibu.daemon.duplicates import Duplicates
 from ipoibu.daemon.event_stream import _Queue
 from ipoibu.endpoint.allmulticast import AllMulticast
 from ipoibu.endpoint.ping import Pinger
+from ipoibu.endpoint.rerouting import Rerouting
 from ipoibu.endpoint.shell import Shell
 from ipoibu.host.route_query import RouteQuery
 from ipoibu.limits import (
@@ -25,12 +27,15 @@ from ipoibu.limits import (
     GROUPS_MAX,
     METRICS_CLIENTS_MAX,
     PINGS_MAX,
+    REROUTED_REFUSALS_MAX,
     ROUTE_ASKED_GATEWAYS_MAX,
     ROUTE_SOURCES_MAX,
 )
+from ipoibu.proto.effects import Refuse
 from ipoibu.proto.transition import Topic, Transition
-from ipoibu.route import NextHop, Target
+from ipoibu.route import NextHop, Prefixes, Target, prefix_of
 from ipoibu.wire.mgid import of_group
+from tests.doubles.packets import udp4
 from tests.doubles.simulation import TEMPLATE
 from tests.unit.tables.filling import HONEST, Filling, group4, host4
 
@@ -212,7 +217,36 @@ class AskedGateways(Filling):
         return host4(HONEST) in self._table._asked
 
 
+class ReroutedPackets(Filling):
+    """A local program sends to dead next hops, and the kernel's routes lead elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = REROUTED_REFUSALS_MAX
+        loop = Mock(asyncio.AbstractEventLoop, time=lambda: 0.0)
+        self._table = Rerouting(loop, Mock(), lambda effects: None, Mock())
+        elsewhere = Target("unicast", (NextHop(host4(HONEST)),))
+        self._table.ask_route = lambda packet: elsewhere
+
+    def add(self, number: int) -> None:
+        packet = udp4(1, str(host4(number)), bytes(1400))
+        self._table.refuse(Refuse(packet, host4(number), bytes(576)))
+
+    def __len__(self) -> int:
+        return len(self._table._refusals)
+
+    def admits_honest(self) -> bool:
+        """New routes, which the honest packet has, free all."""
+        prefixes = Prefixes()
+        prefixes.add(prefix_of(ip_network("0.0.0.0/0")))
+        self._table._marked = prefixes
+        self._table.answered(self._table._token)
+        self.add(HONEST - 1)
+        return len(self) == 1
+
+
 FILLINGS: dict[str, type[Filling]] = {
+    "packets to dead next hops that wait for other routes": ReroutedPackets,
     "clients of the control socket": ControlClients,
     "clients of `--metrics`": MetricsClients,
     "groups of the link, for a multicast router": RoutedGroups,
