@@ -5,7 +5,7 @@
     python3 seeds.py DIRECTORY
 
 The packets come from tests/golden/wire.toml and from scapy. The actions are those of fuzz_soft.c,
-fuzz_pump.c and fuzz_segment.c.
+fuzz_pump.c and of the other targets.
 """
 
 from __future__ import annotations
@@ -542,6 +542,121 @@ def segment_seeds() -> dict[str, bytes]:
     }
 
 
+# A TAP with VLANs
+
+TAGGED = 1
+
+
+def guest_frame(data: bytes, flags: int = 0) -> bytes:
+    return struct.pack("<BB", 1, flags) + sized(data)
+
+
+def vlan(which: int, *, gone: bool = False) -> bytes:
+    return struct.pack("<BB", 3, which | gone << 6)
+
+
+def tap_seeds() -> dict[str, bytes]:
+    macs = bytes.fromhex("020000000009 020000000007")
+    vnet = struct.pack("<BBHHHH", 1, 0, 42, 0, 34, 6).ljust(16, b"\0")
+    packet = ip(4, UDP(sport=1, dport=2))
+    plain = vnet + macs + b"\x08\0" + packet
+    tagged = vnet + macs + bytes(4) + b"\x08\0" + packet
+    twice = vnet + macs + bytes(4) + bytes.fromhex("81000002") + b"\x08\0" + packet
+    all_vlans = b"".join(vlan(which) for which in range(3))
+    return {
+        "plain": guest_frame(plain),
+        "vlans": all_vlans + b"".join(guest_frame(tagged, TAGGED | n << 1) for n in range(8)),
+        "vlan_gone": all_vlans + vlan(0, gone=True) + guest_frame(tagged, TAGGED | 1 << 1),
+        "tagged_twice": all_vlans + guest_frame(twice, TAGGED | 1 << 1),
+        "priority_in_vlan": all_vlans
+        + guest_frame(twice.replace(b"\x81\0\0\x02", b"\x81\0\x60\0"), TAGGED | 1 << 1),
+        "short": b"".join(guest_frame(tagged[:n], TAGGED) for n in (1, 16, 29, 30, 32, 34, 35)),
+        "pump_behind": b"\x0f" + all_vlans + guest_frame(tagged, TAGGED | 1 << 1),
+    }
+
+
+# Links of peers: the first byte of an action is its number
+
+ADD, REMOVE, TELL, TELL_MANY = (how << 6 for how in range(4))
+BROADCAST_GROUP, A_GROUP = 128, 129
+
+
+def peer_of_link(host: int, how: int = ADD, groups: bytes = b"") -> bytes:
+    return struct.pack("<BB", 0, how | host) + sized(groups)
+
+
+def heard_of_link(host: int, data: bytes) -> bytes:
+    return struct.pack("<BB", 2, host) + sized(data)
+
+
+def sent_by_link(to: int, count: int) -> bytes:
+    return struct.pack("<BBB", 4, to, count)
+
+
+def unicast_seeds(golden: dict[str, bytes]) -> dict[str, bytes]:
+    packets = [IPV4 + ip(4, UDP(sport=1, dport=2)), golden["encap.arp"], bytes(3)]
+    many = b"".join(peer_of_link(host) for host in range(1, 6))
+    known = many + b"".join(peer_of_link(host, TELL, b"\1\2\3") for host in range(1, 6))
+    return {
+        "peers_and_strangers": b"".join(
+            heard_of_link(host, data) for host in (1, 2) for data in packets
+        )
+        + peer_of_link(1)
+        + b"".join(heard_of_link(host, data) for host in (1, 2) for data in packets)
+        + b"\6",
+        "groups": known + sent_by_link(BROADCAST_GROUP, 20) + sent_by_link(A_GROUP, 9),
+        "unicast": known + b"".join(sent_by_link(host, 20) for host in range(6)),
+        "too_many_groups": peer_of_link(2) + peer_of_link(2, TELL_MANY) + sent_by_link(A_GROUP, 3),
+        "one_group": known + b"\1\1\5\1" + b"\1\1\5\0" + b"\1\2\2\0" + sent_by_link(A_GROUP, 3),
+        "broken": known + sent_by_link(A_GROUP, 3) + b"\5\2" + sent_by_link(A_GROUP, 3),
+        "leave_and_return": known
+        + sent_by_link(BROADCAST_GROUP, 2)
+        + peer_of_link(1, REMOVE)
+        + sent_by_link(1, 2)
+        + peer_of_link(1),
+    }
+
+
+def mesh_peer(host: int, how: int = 96) -> bytes:
+    return struct.pack("<BBB", 0, host, how)
+
+
+def heard_of_mesh(host: int, data: bytes) -> bytes:
+    return struct.pack("<BB", 1, host) + sized(data)
+
+
+def said_to_mesh(which: int, data: bytes) -> bytes:
+    return struct.pack("<BB", 4, which) + sized(data)
+
+
+def mesh_control(data: bytes) -> bytes:
+    return b"\x88\xb5\0\0" + data
+
+
+def mesh_seeds(golden: dict[str, bytes]) -> dict[str, bytes]:
+    met = b"".join(mesh_peer(host) * 2 for host in range(3))
+    window = mesh_control(b"\5\0\0\0" + (64).to_bytes(4, "big"))
+    packet = IPV4 + ip(4, UDP(sport=1, dport=2))
+    to_all, pump, done = struct.pack("<BBB", 3, 128, 9), b"\7", b"\5\xff"
+    return {
+        "messages": met
+        + heard_of_mesh(0, packet) * 3
+        + heard_of_mesh(1, golden["encap.arp"])
+        + pump,
+        "early": mesh_peer(0) + heard_of_mesh(0, packet) + pump + mesh_peer(0),
+        "controls": met
+        + (heard_of_mesh(0, mesh_control(b"\1\0\0\0")) + pump) * 45
+        + heard_of_mesh(0, mesh_control(b"") + bytes(2044)),
+        "windows": met + heard_of_mesh(0, window) + heard_of_mesh(0, window[:9]) + pump + done,
+        "no_window": met + heard_of_mesh(2, packet) * 45,
+        "sends": met + struct.pack("<BBB", 3, 0, 39) + to_all + done + pump,
+        "groups": met + said_to_mesh(128, b"\1\2") + said_to_mesh(64, b"\1") + to_all + done,
+        "too_much_to_say": met + said_to_mesh(0, b"\1\0\0\0") * 100 + pump,
+        "failed": met + to_all + b"\6\0" + pump + to_all + b"\6\1" + pump,
+        "removed": met + to_all + mesh_peer(0, 128) + mesh_peer(0) + mesh_peer(0) + pump,
+    }
+
+
 def golden_packets() -> dict[str, bytes]:
     vectors = tomllib.loads(GOLDEN.read_text())
     packets = {}
@@ -559,6 +674,9 @@ def main(directory: str) -> None:
         "soft": soft_seeds(golden),
         "pump": pump_seeds(golden) | guest_seeds(),
         "segment": segment_seeds(),
+        "tap": tap_seeds(),
+        "unicast": unicast_seeds(golden),
+        "mesh": mesh_seeds(golden),
     }
     for target, seeds in corpora.items():
         place = Path(directory, target)
