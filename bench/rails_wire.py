@@ -3,7 +3,8 @@
 
 As root: `.venv/bin/python -m bench.rails_wire [ROUNDS]`. One host has two wires to the bridge of another,
 which pings it every 2 ms, 800 times; in the middle the bridge's side of the active wire goes down. The modes
-take turns. See bench/notes/rails.md.
+take turns. Then two hosts with two separate wires, one of which both lose at once, ping every 10 ms, 400
+times. See bench/notes/rails.md.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ MODES: Final = ("datagram", "connected")
 WIRES: Final = ("eth0", "wire1")  # at the bridge
 COUNT: Final = 800
 PERIOD_S: Final = 0.002
+CUT_COUNT: Final = 400
+CUT_PERIOD_S: Final = 0.01
 
 
 def _run(host: Host, command: str) -> None:
@@ -56,22 +59,71 @@ def lost(mode: str, rounds: int) -> list[int]:
             ping = second.namespace.popen(command, stdout=subprocess.PIPE)
             time.sleep(COUNT * PERIOD_S / 2)
             _run(second, f"ip link set {active} down")
-            report = ping.communicate()[0].decode()
-            match = re.search(r"(\d+) packets transmitted, (\d+) received", report)
-            if match is None:
-                raise SystemExit(f"ping said: {report}")
-            found.append(int(match[1]) - int(match[2]))
+            found.append(_lost_of(ping))
             _run(second, f"ip link set {active} up")
             time.sleep(1)
     return found
 
 
+def _lay_apart(hosts: tuple[Host, Host], switches: Host) -> None:
+    """Join the hosts by two bridges, wire1 and wire2, whose ports are of the groups 1 and 2."""
+    other = switches.namespace.path.name
+    for wire in (1, 2):
+        _run(switches, f"ip link add wire{wire} mtu 4200 type bridge && ip link set wire{wire} up")
+        for number, host in enumerate(hosts):
+            port = f"port{number}_{wire}"
+            _run(host, "echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad")
+            _run(
+                host,
+                f"ip link add wire{wire} mtu 4200 type veth peer name {port} netns {other} mtu 4200"
+                f" && ip link set wire{wire} up",
+            )
+            _run(switches, f"ip link set {port} group {wire} master wire{wire} up")
+
+
+def _is_settled(host: Host) -> bool:
+    return sorted(rail["state"] for rail in host.ask("show")["rails"]) == ["active", "backup"]
+
+
+def lost_by_both(mode: str, rounds: int) -> list[int]:
+    """Return the requests that are lost in each round, when both hosts lose the active wire at once."""
+    found = []
+    with Lab(3, start=False) as lab:
+        first, second, switches = lab.hosts
+        _lay_apart((first, second), switches)
+        for host in (first, second):
+            host.device, host.options = "soft:wire1", ["--device", "soft:wire2", "--mode", mode]
+            host.start()
+        time.sleep(2)
+        for number in range(rounds):
+            active = number % 2 + 1
+            command = ["ping", "-q", f"-i{CUT_PERIOD_S}", f"-c{CUT_COUNT}", "-W1"]
+            ping = second.namespace.popen([*command, str(first.ipv4.ip)], stdout=subprocess.PIPE)
+            time.sleep(CUT_COUNT * CUT_PERIOD_S / 2)
+            _run(switches, f"ip link set group {active} down")
+            found.append(_lost_of(ping))
+            _run(switches, f"ip link set group {active} up")
+            while not (_is_settled(first) and _is_settled(second)):
+                time.sleep(0.1)
+            time.sleep(1)
+    return found
+
+
+def _lost_of(ping: subprocess.Popen[bytes]) -> int:
+    report = ping.communicate()[0].decode()
+    match = re.search(r"(\d+) packets transmitted, (\d+) received", report)
+    if match is None:
+        raise SystemExit(f"ping said: {report}")
+    return int(match[1]) - int(match[2])
+
+
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    for mode in MODES:
-        values = lost(mode, rounds)
-        least, middle, most = min(values), statistics.median(values), max(values)
-        print(f"{mode:9} lost requests: least {least}, median {middle:g}, most {most}")
+    for name, measure in (("one host", lost), ("both", lost_by_both)):
+        for mode in MODES:
+            values = measure(mode, rounds)
+            least, middle, most = min(values), statistics.median(values), max(values)
+            print(f"{mode:9} {name}: lost requests: least {least}, median {middle:g}, most {most}")
 
 
 if __name__ == "__main__":

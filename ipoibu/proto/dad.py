@@ -294,6 +294,12 @@ class Addresses:
                 address.sent = 0
                 self._feed(now, address, Input.MOVED)
 
+    def announce_again(self) -> None:
+        """Send one announcement of each address that is ours, whatever their next ones are."""
+        for address in self._addresses.values():
+            if address.state in _OURS:
+                self._resolvers[address.ip.version].announce(address.ip)
+
     def claimed(self, now: float, ip: IpAddress, by: HwAddr | None) -> None:
         """Respond to another host that acts as the owner of `ip`, one of our addresses (`in`)."""
         address = self._addresses[ip]

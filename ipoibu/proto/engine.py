@@ -55,6 +55,7 @@ from ipoibu.proto.host_addresses import ArpPolicy, Delivery, HostAddresses
 from ipoibu.proto.icmp import IcmpErrors
 from ipoibu.proto.link import IpoibLink
 from ipoibu.proto.listeners import ALL_HOSTS, Listeners
+from ipoibu.proto.moves import Moves
 from ipoibu.proto.ndisc import NdResolver
 from ipoibu.proto.neigh import Neighbours, NeighInfo
 from ipoibu.proto.ping import Pings
@@ -106,6 +107,8 @@ class Engine:
             context, self._ask_router, self._neighbours.solicit, self._neighbours.is_reachable
         )
         self._neighbours.watcher = self._routers
+        self._moves = Moves(context, self._announce_again)
+        self._neighbours.has_moved = self._moves.neighbour_moved
         self._nd = NdResolver(
             context,
             self._neighbours,
@@ -202,7 +205,12 @@ class Engine:
             self._addresses.moved(now)
             self._proxied.link_down()
             self._proxied.link_up(now)
+            self._moves.moved(now)
         return self._context.take(now)
+
+    def _announce_again(self) -> None:
+        self._addresses.announce_again()
+        self._proxied.announce_again()
 
     def router_changed(self, is_router: bool) -> None:
         """Set the Router flag of our neighbour advertisements (RFC 4861 §4.4)."""

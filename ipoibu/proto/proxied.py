@@ -114,6 +114,12 @@ class Proxied:
         for ip in sorted(self._behind, key=str):
             self._begin(now, ip)
 
+    def announce_again(self) -> None:
+        """Send one announcement of each address behind us, whatever their next ones are."""
+        for ip in sorted(self._behind, key=str) if self._is_up else ():
+            self._context.count("proxy_announced")
+            self._resolvers[ip.version].announce(ip)
+
     def link_down(self) -> None:
         self._is_up = False
         for ip in list(self._announcements):

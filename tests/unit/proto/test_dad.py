@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Address, ip_address, ip_interface
+from ipaddress import IPv4Address, ip_address, ip_interface, ip_network
 
 import pytest
 
@@ -13,10 +13,13 @@ from ipoibu.limits import ADDRESSES_MAX, ANNOUNCE_COUNT
 from ipoibu.proto.context import Dad
 from ipoibu.proto.dad import State
 from ipoibu.proto.effects import AddressVerdict, Attach, Detach, OwnAddress
+from ipoibu.proto.proxied import ProxyRules
 from ipoibu.wire import arp, ndisc
 from ipoibu.wire.mgid import of_group, solicited_node
-from tests.doubles.engine_bench import OUR_V4, OUR_V6, PEER, Bench
+from tests.doubles.engine_bench import OUR_V4, OUR_V6, PEER, PEER_AGAIN, PEER_V4, Bench
 from tests.doubles.simulation import TEMPLATE, packet
+
+MOVED = HwAddr(Qpn(0x777), Gid.parse("fe80::777"))
 
 
 def states(bench: Bench) -> dict[IpAddress, State]:
@@ -265,17 +268,63 @@ def test_another_hardware_address_is_announced_and_nothing_else_changes() -> Non
     bench.run(10)
     bench.clear()
     engine = bench.host.engine
-    moved = HwAddr(Qpn(0x777), Gid.parse("fe80::777"))
-    bench.host.carry_out(engine.moved(bench.now, moved))
+    bench.host.carry_out(engine.moved(bench.now, MOVED))
     bench.run(10)
     assert {m.sender_ip for _, m in bench.sent_arp()} == {OUR_V4}
-    assert {m.sender_hwaddr for _, m in bench.sent_arp()} == {moved}
+    assert {m.sender_hwaddr for _, m in bench.sent_arp()} == {MOVED}
     assert len(bench.sent_arp()) == len(bench.sent_nd()) == ANNOUNCE_COUNT
     assert states(bench) == {OUR_V4: State.PREFERRED, OUR_V6: State.PREFERRED}
     bench.host.carry_out(engine.port_event(bench.now, "down"))
     bench.clear()
-    bench.host.carry_out(engine.moved(bench.now, moved))  # the link announces it when it comes up
+    bench.host.carry_out(engine.moved(bench.now, MOVED))  # the link announces it when it comes up
     assert bench.sent == []
+
+
+def test_a_neighbour_that_moves_after_us_hears_our_address_at_once() -> None:
+    """It may not have heard our announcement, by a wire that was a backup's then."""
+    bench = Bench()
+    engine = bench.host.engine
+    bench.arp(arp.request(PEER, PEER_V4, OUR_V4))
+    bench.host.carry_out(engine.moved(bench.now, MOVED))
+    bench.run(0.1)
+    bench.clear()
+    bench.arp(arp.request(PEER_AGAIN, PEER_V4, PEER_V4), multicast=True)
+    assert [(m.sender_ip, m.sender_hwaddr) for _, m in bench.sent_arp()] == [(OUR_V4, MOVED)]
+    assert [type(m) for _, m in bench.sent_nd()] == [ndisc.NeighbourAdvertisement]
+    bench.run(10)
+    assert len(bench.sent_arp()) == ANNOUNCE_COUNT  # the other regular ones
+    bench.clear()
+    bench.arp(arp.request(PEER, PEER_V4, PEER_V4), multicast=True)  # it moves back, much later
+    bench.run(10)
+    assert bench.sent_arp() == []
+
+
+def test_neighbours_that_move_all_the_time_get_ever_fewer_announcements() -> None:
+    bench = Bench()
+    bench.arp(arp.request(PEER, PEER_V4, OUR_V4))
+    bench.host.carry_out(bench.host.engine.moved(bench.now, MOVED))
+    bench.clear()
+    for _ in range(1000):
+        for hwaddr in (PEER_AGAIN, PEER):
+            bench.arp(arp.request(hwaddr, PEER_V4, PEER_V4), multicast=True)
+        bench.run(0.01)
+    assert len(bench.sent_arp()) < 15
+    assert bench.host.counts["moved_again"] < 12
+
+
+def test_hosts_behind_us_are_announced_again_with_us() -> None:
+    bench = Bench()
+    engine, behind = bench.host.engine, IPv4Address("10.0.0.50")
+    network = ip_network("10.0.0.48/29")
+    rules = ProxyRules((network,), behind=frozenset({behind}))
+    bench.host.carry_out(engine.proxied_changed(bench.now, rules))
+    bench.arp(arp.request(PEER, PEER_V4, OUR_V4))
+    bench.run(10)
+    bench.host.carry_out(engine.moved(bench.now, MOVED))
+    bench.run(0.1)
+    bench.clear()
+    bench.arp(arp.request(PEER_AGAIN, PEER_V4, PEER_V4), multicast=True)
+    assert {m.sender_ip for _, m in bench.sent_arp()} == {OUR_V4, behind}
 
 
 def test_addresses_that_were_ours_are_announced_at_once_over_another_queue_pair() -> None:
