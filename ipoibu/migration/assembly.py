@@ -14,7 +14,8 @@ from ipoibu.daemon.config import InterfaceConfig
 from ipoibu.daemon.config_file import read_value
 from ipoibu.daemon.options import BY_NAME, options_of
 from ipoibu.errors import UsageError
-from ipoibu.fabric.device_name import parse_device
+from ipoibu.fabric.device_name import PREFIX, parse_device
+from ipoibu.limits import CHILDREN_MAX, ENCAP_LEN, IB_MTUS
 from ipoibu.migration.bonds import join_ports
 from ipoibu.migration.draft import Draft, Note, Place, Reading, Setting
 from ipoibu.migration.naming import is_ambiguous, name_all, name_partitions
@@ -229,6 +230,10 @@ def _add_child(parent: Interface, draft: Draft) -> None:
         elif setting.text not in _inherited(parent, setting.option):
             why = f"a child has its parent's {setting.option}"
             parent.notes.append(Note(setting.place, why))
+    if len(parent.children) >= CHILDREN_MAX:
+        why = f"an interface has at most {CHILDREN_MAX} children"
+        parent.notes.append(Note(draft.place, why))
+        return
     if pkey in parent.children:
         parent.notes.append(Note(draft.place, f"another child has the partition {pkey}"))
         return
@@ -265,9 +270,22 @@ def _refusal(made: Interface) -> UsageError | None:
         for pkey, table in made.children.items():
             own = {key: read_value(BY_NAME[key], text) for key, text in option_texts(table).items()}
             config = config.with_child(pkey, own)
+        for each in (config, *config.children):
+            _check_datagrams(each)
     except UsageError as error:
         return error
     return None
+
+
+def _check_datagrams(config: InterfaceConfig) -> None:
+    """Refuse an MTU that no InfiniBand link carries in datagrams: the open port of an RDMA device would."""
+    endpoint, largest = config.endpoint, IB_MTUS[-1] - ENCAP_LEN
+    mtu = endpoint.mtu or 0
+    is_soft = endpoint.device.startswith(PREFIX)
+    if endpoint.mode == "datagram" and mtu > largest and not is_soft:
+        raise UsageError(
+            f"--mtu {mtu} is too large for datagram mode: choose at most {largest}, or connected mode"
+        )
 
 
 def option_texts(texts: Mapping[str, Sequence[str]]) -> dict[str, str | Sequence[str]]:

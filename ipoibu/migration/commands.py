@@ -12,6 +12,7 @@ from ipoibu.migration import draft
 from ipoibu.migration.draft import Draft, Place, plain_network, prefix_length
 
 _QUIET: Final = re.compile(r"\s*(\|\|\s*(true|:)|2?>>?\s*(/dev/null|&1)|&>\s*/dev/null|;)\s*$")
+_GUARD: Final = re.compile(r"^(\[\[?\s[^&|;]*?\]\]?|test\s[^&|;]*?)\s*(\|\||&&)\s*")
 _SYSFS: Final = re.compile(
     r"(?:/bin/|/usr/bin/)?echo\s+['\"]?(?P<value>[^\s'\">|]+)['\"]?\s*(?:>|\|\s*(?:sudo\s+)?tee(?:\s+-a)?)\s*"
     r"['\"]?/sys/class/net/(?P<name>[^/\s]+)/(?P<file>\w+)['\"]?(?:\s*>\s*/dev/null)?"
@@ -30,7 +31,7 @@ def take_command(
     With `is_start` it runs before or after the interface comes up, and else when it ends."""
     command = text
     for _ in range(4):
-        command = _QUIET.sub("", command)
+        command = _GUARD.sub("", _QUIET.sub("", command).strip())
         if wrapped := re.fullmatch(r"(/bin/)?(ba)?sh\s+-c\s+(['\"])(.*)\3", command):
             command = wrapped[4]
     command = re.sub(r"\$(\{IFACE\}|IFACE\b)", made.name, command.strip())
@@ -63,9 +64,9 @@ def _begins(words: Sequence[str], start: Sequence[str]) -> bool:
 
 def _take_sysfs(made: Draft, children: list[Draft], match: re.Match[str], place: Place) -> None:
     name, file, value = match["name"], match["file"], match["value"]
-    if file == "mode" and name == made.name:
+    if file == "mode" and name in (made.name, *made.ports):
         made.take_mode(value, place)
-    elif file == "mtu" and name == made.name:
+    elif file == "mtu" and name in (made.name, *made.ports):
         made.take_mtu(value, place)
     elif file == "create_child":
         child = Draft(place, parent=name)
@@ -75,7 +76,7 @@ def _take_sysfs(made: Draft, children: list[Draft], match: re.Match[str], place:
             children.append(child)
         made.notes += child.notes
     elif file not in ("umcast", "delete_child"):
-        made.leave(place, draft.COMMAND)
+        made.leave(place, f"{draft.COMMAND} ({match[0][:60]})")
 
 
 def _take_route(made: Draft, children: list[Draft], words: Sequence[str], place: Place) -> bool:

@@ -170,15 +170,14 @@ class Draft:
         any other text stands for its own bytes, as NetworkManager has it."""
         words = dict.fromkeys(("mac", "perm-mac", "ll"), "guid")
         words |= dict.fromkeys(("duid", "ipv6-duid", "iaid+duid"), "duid")
-        word = words.get(text.lower(), text)
-        if word == text and not re.fullmatch(r"[0-9A-Fa-f]{1,2}(:[0-9A-Fa-f]{1,2})+", text):
+        word = words.get(text.lower(), "")
+        if not word and not re.fullmatch(r"[0-9A-Fa-f]{1,2}(:[0-9A-Fa-f]{1,2})+", text):
             if not is_text or text.lower() in ("stable", "none"):
                 self.leave(place, f"{text!r} is no client identifier here: see dhcp-client-id")
                 return
-            text = word = ":".join(f"{byte:02x}" for byte in b"\0" + text.encode())
-        if word == text:
-            word = ":".join(byte.zfill(2) for byte in text.split(":"))
-        self.take("dhcp-client-id", word, place)
+            text = ":".join(f"{byte:02x}" for byte in b"\0" + text.encode())
+        form = word or ":".join(byte.zfill(2) for byte in text.split(":"))
+        self.take("dhcp-client-id", form, place)
         if word == "duid":
             self.leave(place, "the DUID is of the port's GUID here, and not of the machine")
 

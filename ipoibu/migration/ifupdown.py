@@ -25,7 +25,7 @@ _FILES_MAX: Final = 256
 _DEPTH_MAX: Final = 8
 
 _WITHOUT_EFFECT: Final = re.compile(
-    r"netmask|broadcast|network|scope|pointopoint|inherits|bond[-_]master|slaves|preferred-lifetime"
+    r"netmask|broadcast|network|scope|pointopoint|inherits|bond[-_](master|slaves)|slaves|preferred-lifetime"
     r"|accept_ra|autoconf|dad-interval|ipv6-addrgen|request_prefix"
 )
 _REASONS: Final = (
@@ -139,6 +139,7 @@ def read_interfaces(path: Path) -> Reading:
                 reading.notes.append(other(stanza.place, f"{name}: no InfiniBand interface"))
             continue
         made = Draft(stanza.place, name, is_bond=is_bond)
+        made.ports += _ports(stanza) if is_bond else []
         children: list[Draft] = []
         if not files.started & {name, stanza.name} and not made.is_bond and name not in ports:
             made.leave(stanza.place, draft.START)
@@ -236,11 +237,9 @@ def _read_option(
         made.take_mode(value, place)
     elif key in ("pkey", "ipoib-pkey"):
         made.take_pkey(value, place)
-    elif re.fullmatch(r"bond[-_]slaves|slaves", key):
-        made.ports += [] if value == "none" else value.split()
     elif re.fullmatch(r"bond[-_]master", key):
         made.controller = value
-    elif re.match(r"bond[-_]", key):
+    elif re.match(r"bond[-_](?!slaves)", key):
         _read_bond(made, key, value, place)
     elif not _WITHOUT_EFFECT.fullmatch(key):
         why = next((why for each, why in _REASONS if re.fullmatch(each, key)), draft.UNKNOWN)

@@ -17,15 +17,16 @@ BEGINNING: Final = re.compile(r"^\s*(IPOIB_(LOAD|MTU)|SET_IPOIB_CM)=", re.MULTIL
 # Modules and tuning of the kernel, which no interface of ours has
 _WITHOUT_EFFECT: Final = re.compile(
     r"(?!LOAD_EIPOIB).*_LOAD|ONBOOT|UCM?_.*|NODE_DESC.*|RENICE_IB_MAD|RUN_(SYSCTL|AFFINITY_TUNER)"
-    r"|FIXUP_MTRR|FORCE_MODE|.*_SRIOV|MLX\d_.*|FORCE|ALLOW_STOP|(PRE|POST)_(START|STOP).*"
+    r"|FIXUP_MTRR|FORCE_MODE|.*SRIOV.*|SET_IPOIB_CHANNELS|IPOIB_ENHANCED|NODE_DESC|MLX\d_.*|FORCE|ALLOW_STOP|(PRE|POST)_(START|STOP).*"
 )
 
 
 def read_openib(path: Path) -> Reading:
     """Read one file; `UsageError` if it is not readable."""
     notes: list[Note] = []
-    made = Draft(Place(path), notes=notes)
+    made = Draft(Place(path))
     variables = {each.name: each for each in read_variables(path, notes)}
+    made.notes += [note for note in notes if not _WITHOUT_EFFECT.fullmatch(note.place.key)]
     mode = variables["SET_IPOIB_CM"].value if "SET_IPOIB_CM" in variables else ""
     for name, variable in variables.items():
         value, place = variable.value, variable.place
@@ -49,4 +50,4 @@ def read_openib(path: Path) -> Reading:
                 )
         elif not _WITHOUT_EFFECT.fullmatch(name):
             made.leave(place, draft.UNKNOWN)
-    return Reading(notes=notes, defaults=made.settings)
+    return Reading(notes=made.notes, defaults=made.settings)

@@ -101,6 +101,8 @@ def _owner(path: Path) -> Path:
             if not owner.exists():
                 raise UsageError(f"{path}: {owner.name}, to which it belongs, is not beside it")
             return owner
+    if path.name == suse.COMMON_ROUTES:
+        return next(iter(sorted(path.parent.glob(f"{ifcfg.PREFIX}*"))), path)
     if path.suffix == ".conf" and path.parent.suffix == ".d":
         owner = path.parent.with_suffix("")
         if not owner.exists():

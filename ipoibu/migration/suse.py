@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from ipoibu.migration.shell_variables import Variable
 
 PREFIX: Final = "ifcfg-"
 ROUTES: Final = "ifroute-"
+COMMON_ROUTES: Final = "routes"
 DIRECTORY: Final = "/etc/sysconfig/network"
 
 _OWN: Final = re.compile(
@@ -60,7 +62,10 @@ def read_suse(path: Path, variables: Mapping[str, Variable], notes: list[Note]) 
             _read(made, variable, values)
     routes = path.with_name(ROUTES + name)
     if routes.exists():
-        _read_routes(made, routes)
+        _read_routes(made, routes, is_own=True)
+    routes = path.with_name(COMMON_ROUTES)
+    if routes.exists():
+        _read_routes(made, routes, is_own=False)
     return Reading([made])
 
 
@@ -109,18 +114,30 @@ def _read_protocol(made: Draft, value: str, place: Place) -> None:
             made.leave(place, draft.UNKNOWN)
 
 
-def _read_routes(made: Draft, path: Path) -> None:
-    """DESTINATION GATEWAY NETMASK INTERFACE, each of which may be `-`."""
+def _read_routes(made: Draft, path: Path, *, is_own: bool) -> None:
+    """DESTINATION GATEWAY NETMASK INTERFACE, each of which may be `-`. A file that is not `is_own` has the
+    routes of all interfaces, of which one without a name is that of its gateway."""
     for number, line in enumerate(read_text(path).split("\n"), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         network, gateway, netmask, interface, *more = [*words, *"---"[len(words) - 1 :]]
         place = Place(path, number)
-        if interface not in ("-", made.name):
+        is_ours = is_own or _reaches(made, gateway)
+        if interface != made.name and not (interface == "-" and is_ours):
             continue
         if netmask != "-" and "/" not in network:
             network += f"/{netmask.lstrip('/')}"
         made.take_route(network, "" if gateway == "-" else gateway, place)
         if more and more != ["-"]:
             made.leave(place, draft.ROUTE_OPTION)
+
+
+def _reaches(made: Draft, gateway: str) -> bool:
+    """Return whether a network of the interface has the gateway."""
+    try:
+        address = ipaddress.ip_address(gateway)
+    except ValueError:
+        return False
+    networks = (text for text in made.texts("address") if "/" in text)
+    return any(address in ipaddress.ip_interface(text).network for text in networks)

@@ -39,7 +39,7 @@ Name=ib0
 Type=infiniband
 
 [Link]
-MTUBytes=65520
+MTUBytes=4092
 AllMulticast=yes
 RequiredForOnline=no
 
@@ -112,7 +112,7 @@ def test_files_that_networkd_accepts(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert imported(tmp_path / "out", *units.iterdir()) == {
         "device": "mlx5_0/1",
         "dad-ipv6": "off",
-        "mtu": 65520,
+        "mtu": 4092,
         "address": ["10.0.0.1/24", "fd00::1/64"],
         "route": ["default,via=10.0.0.254", "10.9.0.0/16,via=10.0.0.253"],
         "allmulticast": "on",
@@ -153,9 +153,10 @@ def test_what_netplan_generates(tmp_path: Path, renderer: str) -> None:
     written = [
         path
         for path in (tmp_path / "run" / directory).rglob("*")
-        if path.suffix in (".network", ".nmconnection")
+        if path.suffix in (".network", ".link", ".nmconnection")
     ]
     content = imported(tmp_path / "out", *written)
+    assert content == imported(tmp_path / "direct", netplan)
     assert content == {
         "device": "mlx5_0/1",
         "mode": "connected",

@@ -190,6 +190,10 @@ def test_a_new_name_is_followed(up: Lab, until: Until) -> None:
     )
     assert _ipoibu(home, "child", "list").stdout == "storage0.8001  storage0  0x8001\n"
     assert _ipoibu(home, "child", "del", "storage0.8001").returncode == 0
+    named = _ipoibu(home, "child", "add", "storage0", "0x8002", "--name", "blue")
+    assert named.stdout.startswith("blue: up")
+    assert "pkey 0x8002" in _ipoibu(home, "show", "blue").stdout
+    assert _ipoibu(home, "child", "del", "blue").returncode == 0
     assert _ipoibu(home, "child", "list").stdout == ""
     _ip(home, "address add 10.77.0.9/24 dev storage0")
     until(lambda: _reaches(second.namespace, "10.77.0.9"))

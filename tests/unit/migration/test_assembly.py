@@ -11,6 +11,7 @@ import pytest
 
 from ipoibu.daemon.config import faults
 from ipoibu.errors import UsageError
+from ipoibu.limits import CHILDREN_MAX
 from ipoibu.migration.assembly import Interface, assemble
 from ipoibu.migration.document import document
 from ipoibu.migration.sources import read_files
@@ -151,6 +152,26 @@ def test_a_value_of_a_child_that_ipoibu_refuses_is_left_alone(tmp_path: Path) ->
     )
     assert toml(made, tmp_path)["child"] == {"0x8001": {"address": ["fd00::1/64"]}}
     assert whys(made) == ["--mtu 1000 is too small for fd00::1/64: IPv6 needs 1280"]
+
+
+@pytest.mark.parametrize(("device", "largest"), [("mlx5_0", 4092), ("soft:eth0", 9140)])
+def test_an_mtu_of_connected_mode_alone_is_left(tmp_path: Path, device: str, largest: int) -> None:
+    child = CHILD.format(name="ib0.8001", pkey="0x8001", parent="ib0") + "mtu=65520\n"
+    (tmp_path / "a").write_text(f"{PARENT}[infiniband]\nmtu=65520\n")
+    (tmp_path / "b").write_text(child)
+    (made,) = assemble(read_files([tmp_path / "a", tmp_path / "b"]), {"": device})
+    assert toml(made, tmp_path) == {"device": device, "child": {"0x8001": {}}}
+    assert [f"choose at most {largest}, or" in why for why in whys(made)] == [True, True]
+
+
+def test_children_beyond_the_most_are_left(tmp_path: Path) -> None:
+    files = {
+        f"c{n}": CHILD.format(name=f"ib0.{n | 0x8000:04x}", pkey=n, parent="ib0")
+        for n in range(1, CHILDREN_MAX + 2)
+    }
+    (made,) = made_of(tmp_path, a=PARENT, **files)
+    assert len(toml(made, tmp_path)["child"]) == CHILDREN_MAX
+    assert whys(made) == [f"an interface has at most {CHILDREN_MAX} children"]
 
 
 def test_contradictions_are_left_with_the_place_of_the_value(tmp_path: Path) -> None:

@@ -129,6 +129,15 @@ def test_what_a_port_has_of_its_own_is_left(tmp_path: Path) -> None:
     ]
 
 
+def test_a_stanza_sets_the_mode_of_its_ports(tmp_path: Path) -> None:
+    text = BONDS["ifupdown"]["interfaces"] + "".join(
+        f" pre-up echo connected > /sys/class/net/ib{n}/mode\n" for n in (0, 1)
+    )
+    results, notes = imported(tmp_path, {"interfaces": text})
+    assert results == {"bond0": {**RAILS, "mode": "connected"}}
+    assert notes == []
+
+
 def test_a_bond_of_other_ports_is_none_of_ours(tmp_path: Path) -> None:
     texts = {**BONDS["ifcfg"], "ifcfg-ib2": "TYPE=InfiniBand\n"}
     del texts["ifcfg-ib0"], texts["ifcfg-ib1"]

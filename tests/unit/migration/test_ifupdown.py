@@ -57,6 +57,8 @@ def test_what_ipoibu_has_is_taken_over(tmp_path: Path, text: str, expected: dict
         ("/bin/sh -c 'echo datagram > /sys/class/net/${IFACE}/mode'", {"mode": "datagram"}),
         ("echo connected | tee /sys/class/net/ib0/mode > /dev/null", {"mode": "connected"}),
         ("echo 1 > /sys/class/net/ib0/umcast", {}),
+        ("[ -e /sys/class/net/ib0 ] && echo connected > /sys/class/net/ib0/mode", {"mode": "connected"}),
+        ("test -e /x || modprobe ib_ipoib", {}),
         ("modprobe ib_ipoib", {}),
         ("/sbin/ip link set ib0 up", {}),
         ("ip link set dev ib0 mtu 2000", {"mtu": 2000}),

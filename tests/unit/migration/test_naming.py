@@ -18,6 +18,11 @@ FILES = {
     "NAME.network": "[Match]\nName=NAME\n[Network]\nAddress=10.0.0.1/24\n",
     "NAME.netdev": "[NetDev]\nName=NAME\nKind=ipoib\n",
     "ifcfg-NAME": "DEVICE=NAME\nTYPE=InfiniBand\n",
+    "suse/ifcfg-NAME": "STARTMODE=auto\nIPADDR=10.0.0.1/24\n",
+    "interfaces": "auto NAME\niface NAME inet manual\n",
+    "NAME.json": '{"interfaces": [{"name": "NAME", "type": "infiniband"}]}',
+    "NAME.yaml": "network: {version: 2, ethernets: {NAME: {}}}",
+    "NAME.cfg": "network: {version: 1, config: [{type: infiniband, name: NAME}]}",
     "NAME.yml": "network_connections:\n- {name: NAME, type: infiniband, ip: {dhcp4: no}}\n",
 }
 CHILD = "[connection]\nid=storage\ntype=infiniband\n[infiniband]\np-key=32773\nparent={}\n"
@@ -27,6 +32,7 @@ def imported(directory: Path, name: str, *files: str) -> list[Interface]:
     paths = []
     for file in files:
         paths.append(directory / file.replace("NAME", name))
+        paths[-1].parent.mkdir(exist_ok=True)
         paths[-1].write_text(FILES[file].replace("NAME", name))
     return assemble(read_files(paths), {"": "mlx5_0"})
 

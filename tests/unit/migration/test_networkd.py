@@ -36,6 +36,7 @@ def unit(path: Path, text: str) -> Draft:
         (".network", "[Link]\nAllMulticast=no\n", ["allmulticast off"]),
         (".network", "[Network]\nAddress=10.0.0.1/24\n", ["address 10.0.0.1/24"]),
         (".network", "[DHCPv4]\nClientIdentifier=mac\n", ["dhcp-client-id guid"]),
+        (".network", "[DHCPv4]\nClientIdentifier=ff:1\n", ["dhcp-client-id ff:01"]),
         (".network", "[DHCPv4]\nHostname=node7\n", ["dhcp-host-name node7"]),
         (".network", "[Network]\nPrimarySlave=no\n", []),
         (".network", "[Network]\nAddress=10.0.0.1/24\nAddress=\n", []),
@@ -109,6 +110,8 @@ def test_what_ipoibu_has_is_taken_over(
         (".network", "[Network]\nAddress=10.0.0.0/24\n", "is the address of the network"),
         (".network", "[Network]\nIPForward=yes\n", draft.UNKNOWN),
         (".network", "[DHCPv4]\nRouteMetric=5\n", draft.DHCP_OPTION),
+        (".network", "[DHCPv4]\nClientIdentifier=duid\n", "the DUID is of the port's GUID here"),
+        (".network", "[DHCPv4]\nClientIdentifier=duid-only\n", "is no client identifier here"),
         (".network", "[IPv6AcceptRA]\nUseDNS=no\n", draft.DHCP_OPTION),
         (".network", "[Address]\nAddress=10.0.0.1/24\nLabel=ib0:1\n", draft.UNKNOWN),
         (

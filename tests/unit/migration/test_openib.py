@@ -14,7 +14,7 @@ from tests.unit.migration.imported import imported
 IFCFG = {"ifcfg-ib0": "TYPE=InfiniBand\n", "ifcfg-ib1": "TYPE=InfiniBand\nCONNECTED_MODE=no\n"}
 USUAL = (
     "ONBOOT=yes\nUCM_LOAD=no\nRDMA_CM_LOAD=yes\nRENICE_IB_MAD=no\nRUN_SYSCTL=no\nMLX5_LOAD=yes\n"
-    "IPOIB_LOAD=yes\nNODE_DESC_TIME_BEFORE_UPDATE=20\nSRP_LOAD=no\n"
+    "NODE_DESC=$(hostname -s)\nIPOIB_LOAD=yes\nNODE_DESC_TIME_BEFORE_UPDATE=20\nSRP_LOAD=no\n"
 )
 
 

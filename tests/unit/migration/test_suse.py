@@ -80,6 +80,16 @@ def test_the_file_with_routes_beside_it(tmp_path: Path) -> None:
     assert notes == [f"ifroute-ib0:6: {draft.ROUTE_OPTION}"]
 
 
+def test_the_file_with_the_routes_of_all_interfaces(tmp_path: Path) -> None:
+    routes = (
+        "default 10.0.0.9 - -\n10.9.0.0/16 10.5.0.9 - -\n10.8.0.0/16 10.5.0.9 - ib0\nx y - eth0\n"
+    )
+    texts = {"ifcfg-ib0": f"{HEAD}IPADDR=10.0.0.1/24\n", "routes": routes}
+    results, notes = imported(tmp_path, texts)
+    assert results["ib0"]["route"] == ["default,via=10.0.0.9", "10.8.0.0/16,via=10.5.0.9"]
+    assert notes == []
+
+
 def test_a_child_is_one_by_its_name(tmp_path: Path) -> None:
     texts = {"ifcfg-ib0": HEAD, "ifcfg-ib0.8001": f"{HEAD}ETHERDEVICE=ib0\nIPADDR=10.1.0.1/24\n"}
     results, notes = imported(tmp_path, texts)
