@@ -99,7 +99,8 @@ class PortInfo:
 
     `guid` is the port GUID in the form of the GID's low 64 bits (A3); `link_layer` is "InfiniBand" or
     "Ethernet", as in `rdma link`, or "iWARP", whose MTU is that of the mesh (docs/mesh.md); `netdev` is the
-    net device below, if there is one.
+    net device below, if there is one; `gid_by` says why the GID is this address, if the routes to the peers
+    have chosen it.
     """
 
     device: str
@@ -110,6 +111,7 @@ class PortInfo:
     link_layer: str
     netdev: str | None
     datagram_bytes: int | None = None
+    gid_by: str | None = None
 
     @property
     def longest_datagram_bytes(self) -> int:

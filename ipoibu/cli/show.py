@@ -67,6 +67,8 @@ def _interface(answer: dict[str, Any]) -> str:
         + (" membership limited" if answer["membership"] == "limited" else "")
         + " qkey {qkey} qpn {qpn} gid {gid} guid {guid}".format_map(answer),
     ]
+    if answer.get("gid_by") is not None:
+        lines.append("    underlay {gid} by {gid_by}".format_map(answer))
     for rail in answer.get("rails") or ():
         lines.append("    rail {device} port {port} {state} for {since_s:.0f}s".format_map(rail))
         if rail.get("tx_packets") is not None:

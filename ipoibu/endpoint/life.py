@@ -270,5 +270,5 @@ async def _settled() -> None:
 
 
 def _take(config: EndpointConfig, lent: Port | None, kept: Kept) -> SharedPort:
-    port = lent or open_port(config.device, config.port, kept.port)
+    port = lent or open_port(config.device, config.port, kept.port, config.mesh)
     return SharedPort.wrap(port, lent=lent is not None)

@@ -48,6 +48,7 @@ def show(interface: Interface) -> dict[str, Any]:
         "broadcast": str(mgid.hwaddr(mgid.broadcast(params.pkey, params.scope))),
         "qpn": str(hwaddr.qpn),
         "gid": str(info.gid),
+        "gid_by": info.gid_by,
         "guid": info.guid.hex(),
         "addresses": [
             {"address": str(entry.address), "state": entry.state.value}

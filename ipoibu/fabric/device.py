@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 from ipoibu.errors import NoSuchDevice
-from ipoibu.fabric.base import KeptPort, Port
-from ipoibu.fabric.device_name import PREFIX, parse_soft
+from ipoibu.fabric.base import KeptPort, MeshOptions, Port
+from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_soft
 from ipoibu.fabric.soft.port import SoftPort
+from ipoibu.fabric.unicast.underlay import RouteUnderlay
 
 
-def open_port(device: str, port: int = 1, kept: KeptPort | None = None) -> Port:
+def open_port(
+    device: str, port: int = 1, kept: KeptPort | None = None, mesh: MeshOptions | None = None
+) -> Port:
     """Open a port by name, or raise `NoSuchDevice`, `NotPermitted` or `LinkError` with the reason.
 
-    The built-in HCA goes on with `kept`.
+    The built-in HCA goes on with `kept`, and uses the address of the net device that suits the peers.
     """
     if not device.startswith(PREFIX):
         # The RDMA libraries are optional: only RDMA devices import them.
@@ -28,7 +31,17 @@ def open_port(device: str, port: int = 1, kept: KeptPort | None = None) -> Port:
         raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {port}")
     name = parse_soft(device)
     if not name.umad:
-        return SoftPort(device, kept)
+        return SoftPort(device, kept, _underlay(name, mesh))
     from ipoibu.fabric.soft.ib_port import SoftIbPort
 
     return SoftIbPort(name.netdev, name.umad, kept)
+
+
+def _underlay(name: SoftName, mesh: MeshOptions | None) -> RouteUnderlay | None:
+    """What chooses the address, unless the user does; None for a link with multicast."""
+    if mesh is None or name.kind is not GidKind.ANY:
+        return None
+    try:
+        return RouteUnderlay(name.netdev, mesh)
+    except OSError:  # there is no such device, which its HCA says
+        return None

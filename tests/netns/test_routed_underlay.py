@@ -392,7 +392,7 @@ def test_link_local_gids_across_a_router_are_logged_with_the_remedy(sh: Sh, unti
     with Lab(2, start=False, underlay=BOTH) as lab:
         for host, peer in zip(lab.hosts, reversed(lab.hosts), strict=True):
             sh(host, f"ip address add fe80::{host.number}/64 dev eth0 nodad")
-            host.device = "soft:eth0"
+            host.device = f"soft:eth0,fe80::{host.number}"
             host.peer = str(peer.wire_ip)
         lab.start()
         for host in lab.hosts:
@@ -400,6 +400,39 @@ def test_link_local_gids_across_a_router_are_logged_with_the_remedy(sh: Sh, unti
             assert re.search(
                 r"is behind the router .*link-local GIDs.*soft:NETDEV,ipv4", host.log()
             )
+
+
+@pytest.mark.parametrize("underlay", [ROUTED4, ROUTED6, BOTH], ids=["ipv4", "ipv6", "both"])
+def test_the_routes_to_the_peers_choose_the_underlay(
+    underlay: Underlay, sh: Sh, until: Until
+) -> None:
+    """Each device has a link-local address, too. The first host names the second one, or itself."""
+    with Lab(3, start=False, underlay=underlay) as lab:
+        _filter(lab)
+        for host in lab.hosts:
+            sh(host, f"ip address add fe80::{host.number}/64 dev eth0 nodad")
+            host.device = "soft:eth0"
+        if underlay is ROUTED4:
+            lab.hosts[0].peer = str(lab.hosts[1].wire_ip)
+        _start(lab, until)
+        for host in lab.hosts:
+            shown = host.ask("show")
+            assert shown["gid"].removeprefix("::ffff:") == str(host.wire_ip)
+            assert shown["gid_by"].startswith("the route to the peer ")
+            assert host.ask("stats")["fabric.mesh_router"] == 0
+
+
+def test_an_address_of_no_use_across_the_router_is_refused(sh: Sh) -> None:
+    with Lab(2, start=False, underlay=ROUTED6) as lab:
+        host = lab.hosts[1]
+        sh(host, "ip address add fe80::7/64 dev eth0 nodad")
+        sh(host, f"ip address del {host.wire_ip}/64 dev eth0")
+        sh(host, "ip -6 route replace default via fe80::1 dev eth0")
+        host.device = "soft:eth0"
+        with pytest.raises(
+            Exception, match=r"the router fe80::1 is on the way to the peer fd78:1::2"
+        ):
+            host.start()
 
 
 def test_the_doctor_names_the_address_that_the_device_uses(cli: Cli) -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from typing import Final
+from typing import Final, Protocol
 
 from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
-from ipoibu.addr import Gid, Qpn
+from ipoibu.addr import Gid, IpAddress, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
 from ipoibu.fabric.base import Capabilities, Fabric, KeptPort, Port, RcQueuePair
 from ipoibu.fabric.cm.gsi import SoftGsiPort
@@ -24,6 +24,7 @@ from ipoibu.limits import (
     SOFT_MOVED_S,
     SOFT_RETRIES,
     SOFT_RNR_RETRIES,
+    SOFT_ROUTES_S,
 )
 from ipoibu.proto.cm import CmConfig
 
@@ -82,6 +83,41 @@ def _no_address(name: SoftName) -> NotReady:
     return NotReady(f"{PREFIX}{name.netdev}: {text}")
 
 
+class Choice(Protocol):
+    """An address for the GID, and the way to a peer that made the choice."""
+
+    @property
+    def address(self) -> IpAddress: ...
+    @property
+    def peer(self) -> IpAddress: ...
+    @property
+    def router(self) -> IpAddress | None: ...
+
+
+class Underlay(Protocol):
+    """Chooses an address of the net device; None where any will do."""
+
+    def choose(self) -> Choice | None: ...
+
+
+def _chosen(name: SoftName, choice: Choice | None) -> SoftName:
+    """Return the name with the chosen address; `NotReady` if the peer is out of reach."""
+    if choice is None:
+        return name
+    if choice.address.is_link_local and choice.router is not None:
+        raise _out_of_reach(name, choice)
+    gid = Gid.of_ip(choice.address)
+    return SoftName(name.netdev, GidKind.of(gid), gid)
+
+
+def _out_of_reach(name: SoftName, choice: Choice) -> NotReady:
+    return NotReady(
+        f"{PREFIX}{name.netdev}: the router {choice.router} is on the way to the peer {choice.peer}, and the"
+        f" device has no address of IPv{choice.peer.version} that crosses it: ip address add ADDRESS/LENGTH"
+        f" dev {name.netdev}"
+    )
+
+
 def _open_hca(name: SoftName, kept: KeptPort | None) -> SoftHca:
     gid = name.gid.raw if name.gid else None
     if kept is not None:
@@ -97,16 +133,27 @@ def _open_hca(name: SoftName, kept: KeptPort | None) -> SoftHca:
 class SoftPort(Port):
     """The one port of the built-in HCA of a net device in this network namespace."""
 
-    def __init__(self, device: str, kept: KeptPort | None = None) -> None:
-        name = parse_soft(device)
-        netdev = name.netdev
+    def __init__(
+        self, device: str, kept: KeptPort | None = None, underlay: Underlay | None = None
+    ) -> None:
+        """`underlay` chooses the address; without it, the device's name does."""
+        named = parse_soft(device)
+        netdev = named.netdev
+        choice = underlay.choose() if underlay is not None else None
+        name = _chosen(named, choice)
         self._qpns = {} if kept is None else dict(kept.qpns)  # each for the first queue pair only
         try:
             self._hca = _open_hca(name, kept)
         except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
-                raise _no_address(name) from error
-            raise _translate(error, netdev) from error
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise _translate(error, netdev) from error
+            if choice is not None:  # an address of another device
+                raise _out_of_reach(name, choice) from error
+            raise _no_address(name) from error
+        if choice is not None:
+            _log.info("%s: the underlay is %s, by %s", device, choice.address, choice)
+        self._underlay = underlay
+        self._routes_at_s = self._other_since_s = time.monotonic()
         self._info = PortInfo(
             device=device,
             port=1,
@@ -116,8 +163,9 @@ class SoftPort(Port):
             link_layer="Ethernet",
             netdev=netdev,
             datagram_bytes=self._hca.datagram_bytes,
+            gid_by=str(choice) if choice is not None else None,
         )
-        self._is_named = name.gid is not None  # the GID is the very address that the user wants
+        self._is_named = named.gid is not None  # the GID is the very address that the user wants
         self._gone_since_s: float | None = None  # the GID, while the device has another address
         self._used_bytes = 0  # the longest datagram of our fabrics
         self._cm: CmService | None = None
@@ -145,7 +193,23 @@ class SoftPort(Port):
             self._gone_since_s = None
         elif not self._is_named:
             self._review_address(time.monotonic())
+        if self._underlay is not None:
+            self._review_routes(self._underlay, time.monotonic())
         return error == 0
+
+    def _review_routes(self, underlay: Underlay, now: float) -> None:
+        """Raise `LinkError` once the routes to the peers have asked for another address for a while."""
+        if now - self._routes_at_s < SOFT_ROUTES_S:
+            return
+        self._routes_at_s = now
+        choice = underlay.choose()
+        if choice is None or choice.address.is_link_local or choice.address == self.info.gid.ip:
+            self._other_since_s = now
+        elif now - self._other_since_s >= SOFT_ROUTES_S + SOFT_MOVED_S:
+            raise LinkError(
+                f"{self.info.device}: {choice} has the source {choice.address} now, and our hardware address"
+                f" contains {self.info.gid.ip}: start the interface anew, and the other hosts meet it there"
+            )
 
     def _review_address(self, now: float) -> None:
         """Raise `LinkError` once the device has had another address in place of our GID for a while."""
