@@ -245,6 +245,7 @@ ROUTE_SHARED_MAX: Final = 16_384  # different sets of routes to one prefix; a fu
 ROUTE_KNOWN_MAX: Final = 16_384  # different routes without their prefix; a full table forgets all
 ROUTE_ANSWERS_MAX: Final = 65_536  # flows with an answer of the kernel; a full table forgets all
 ROUTE_SOURCES_MAX: Final = 4096  # sources of such flows; a full table forgets all
+ROUTE_GATEWAYS_MAX: Final = 16_384  # gateways of routes whose end we notice soon
 ROUTE_ASKED_GATEWAYS_MAX: Final = 1024  # gateways in such answers whose end we notice soon
 REROUTED_PREFIXES_MAX: Final = (
     4096  # that changed at once; of more, all packets that wait are looked up

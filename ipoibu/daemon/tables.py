@@ -24,6 +24,7 @@ class Filler(enum.Enum):
     SERVER = "a DHCP server"
     SA = "the subnet administrator"
     GUEST = "a guest behind the TAP"
+    BEHIND = "a host behind another interface"
     LOCAL = "a local program"
     OWNER = "a process of the owner"
 
@@ -60,10 +61,11 @@ class Table:
 
 
 _LINK, _MEMBER, _CALLER, _PEER = Filler.LINK, Filler.MEMBER, Filler.CALLER, Filler.PEER
-_SERVER, _SA, _GUEST, _LOCAL, _OWNER = (
+_SERVER, _SA, _GUEST, _BEHIND, _LOCAL, _OWNER = (
     Filler.SERVER,
     Filler.SA,
     Filler.GUEST,
+    Filler.BEHIND,
     Filler.LOCAL,
     Filler.OWNER,
 )
@@ -558,6 +560,75 @@ _HOST: Final = (
         limits.ROUTE_SOURCES_MAX,
         600,
         "all go",
+    ),
+    Table(
+        "routes of the kernel",
+        (
+            "host/route_table.py:RouteTable._entries",
+            "host/route_table.py:RouteTable._before",
+            "host/route_table.py:RouteTable._ready",
+        ),
+        (_LOCAL,),
+        limits.ROUTE_ENTRIES_MAX,
+        2000,
+        "the new route is ignored, and listed when an eighth of the room is free",
+        "routes_left_out",
+        True,
+    ),
+    Table(
+        "routes of the kernel to one destination",
+        ("host/route_order.py:Crowd._shelves", "host/route_table.py:RouteTable._short"),
+        (_LOCAL, _LINK),
+        limits.ROUTE_PREFIX_ENTRIES_MAX,
+        2000,
+        "the new route is ignored, and listed when an eighth of the room is free",
+        "routes_left_out",
+        True,
+    ),
+    Table(
+        "sets of routes that prefixes share",
+        ("host/route_table.py:RouteTable._shared", "host/route_table.py:RouteTable._targets"),
+        (_LOCAL,),
+        limits.ROUTE_SHARED_MAX,
+        2000,
+        "all go",
+    ),
+    Table(
+        "forms of the kernel's messages about routes",
+        ("host/route_message.py:RouteReader._known",),
+        (_LOCAL, _LINK),
+        limits.ROUTE_KNOWN_MAX,
+        2000,
+        "all go",
+    ),
+    Table(
+        "gateways of routes that we watch",
+        ("proto/neigh.py:Neighbours._gateways",),
+        (_LOCAL,),
+        limits.ROUTE_GATEWAYS_MAX,
+        300,
+        "further ones are watched as any neighbour",
+        "gateway_table_full",
+    ),
+    Table(
+        "groups of multicast routes",
+        ("host/group_sync.py:GroupSync._routes",),
+        (_LINK, _LOCAL),
+        limits.ROUTED_GROUPS_MAX,
+        300,
+        "the groups that were there first stay, and others wait for their end",
+        steps=4 * limits.ROUTED_GROUPS_MAX,
+    ),
+    Table(
+        "solicited-node groups of hosts behind us",
+        ("proto/proxied.py:Proxied._listened",),
+        (_BEHIND,),
+        limits.PROXY_GROUPS_MAX,
+        2000,
+        "the hosts that were there first stay",
+        "proxy_groups_full",
+        True,
+        steps=8 * limits.PROXY_GROUPS_MAX,
     ),
     Table(
         "gateways in the kernel's answers about flows",

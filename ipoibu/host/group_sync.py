@@ -71,6 +71,7 @@ class GroupSync:
         self._lists_ipv4 = True  # by netlink
         self._receives_all = False
         self._hears_routes = False
+        self._routes: set[IpAddress] = set()  # the groups of multicast routes that we receive
         self._warned = False
         self._monitor = Monitor(RTMGRP_LINK, _NOTICES, netlink.namespace)
         self._overruns = 0
@@ -101,8 +102,9 @@ class GroupSync:
     def refresh(self) -> None:
         """Publish the kernel's groups, and whether a program wants all groups of the link."""
         link = self._netlink.link(self._index)
-        routed = self._routed(link.name) if link is not None and link.receives_all else set()
-        self._stack.memberships_changed(frozenset(self._ipv4() | self._ipv6() | routed))
+        is_router = link is not None and link.receives_all
+        self._routes = self._routed(link.name) if link is not None and is_router else set()
+        self._stack.memberships_changed(frozenset(self._ipv4() | self._ipv6() | self._routes))
         if link is not None and link.receives_all != self._receives_all:
             self._receives_all = link.receives_all
             self._stack.allmulticast_changed(link.receives_all)
@@ -115,6 +117,8 @@ class GroupSync:
             self._stack.allmulticast_changed(False)
 
     def _routed(self, name: str) -> set[IpAddress]:
+        """Return the groups of multicast routes; of too many those that were there first, since every host
+        can ask a multicast router for further ones."""
         if not self._hears_routes:  # hosts that are no multicast routers have no such routes
             self._hears_routes = True
             self._monitor.listen(_RTNLGRP_IPV4_MROUTE, _RTNLGRP_IPV6_MROUTE)
@@ -128,7 +132,11 @@ class GroupSync:
                 ROUTED_GROUPS_MAX,
             )
         self._warned = are_too_many
-        return set(sorted(groups, key=str)[:ROUTED_GROUPS_MAX]) if are_too_many else groups
+        if not are_too_many:
+            return groups
+        kept = self._routes & groups
+        room = ROUTED_GROUPS_MAX - len(kept)
+        return kept | set(sorted(groups - kept, key=str)[:room]) if room else kept
 
     def _ipv6(self) -> set[IpAddress]:
         return self._netlink.groups(self._index, socket.AF_INET6) or set()

@@ -47,8 +47,12 @@ class RouteTable:
     """
 
     def __init__(
-        self, entries_max: int = ROUTE_ENTRIES_MAX, prefix_max: int = ROUTE_PREFIX_ENTRIES_MAX
+        self,
+        entries_max: int = ROUTE_ENTRIES_MAX,
+        prefix_max: int = ROUTE_PREFIX_ENTRIES_MAX,
+        shared_max: int = ROUTE_SHARED_MAX,
     ) -> None:
+        self._shared_max = shared_max
         self._entries_max = entries_max
         self._prefix_max = prefix_max
         self.left_out = 0
@@ -201,7 +205,7 @@ class RouteTable:
         if len(entries) > ROUTE_CROWD:
             self._entries[prefix] = Crowd(entries)
         elif entries:
-            if len(self._shared) >= ROUTE_SHARED_MAX:
+            if len(self._shared) >= self._shared_max:
                 self._shared.clear()
             self._entries[prefix] = self._shared.setdefault(entries, entries)
         else:
@@ -222,7 +226,7 @@ class RouteTable:
             return held.best()
         target = self._targets.get(held)
         if target is None:
-            if len(self._targets) >= ROUTE_SHARED_MAX:
+            if len(self._targets) >= self._shared_max:
                 self._targets.clear()
             target = self._targets[held] = best(held)
         return target

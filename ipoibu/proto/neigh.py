@@ -28,6 +28,7 @@ from ipoibu.limits import (
     NEIGH_SUSPECTED_AT_ONCE,
     RESOLUTION_REPEATS_BURST,
     RESOLUTION_REPEATS_PER_S,
+    ROUTE_GATEWAYS_MAX,
 )
 from ipoibu.proto.context import EngineContext, FrameSource, Resolver
 from ipoibu.proto.effects import Answered, Forward, NeighAction, Publish, SendPacket, Withdraw
@@ -239,9 +240,15 @@ class Neighbours:
         return ceased
 
     def set_gateway(self, now: float, ip: IpAddress, is_used: bool) -> None:
-        """Note whether a route of our host leads to `ip`: our host has to notice soon that it is dead."""
+        """Note whether a route of our host leads to `ip`: our host has to notice soon that it is dead.
+
+        Of more than ROUTE_GATEWAYS_MAX it notices that as late as of any neighbour.
+        """
         if not is_used:
             self._gateways.discard(ip)
+            return
+        if len(self._gateways) >= ROUTE_GATEWAYS_MAX and ip not in self._gateways:
+            self._context.count("gateway_table_full")
             return
         self._gateways.add(ip)
         entry = self._entries.get(ip)

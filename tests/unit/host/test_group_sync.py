@@ -213,3 +213,19 @@ def test_so_many_groups_of_multicast_routes_are_received_and_no_more(
         assert VRRP in bench.stack.groups
         assert len(bench.stack.groups) == ROUTED_GROUPS_MAX + 1
         assert caplog.text.count("multicast routes have 1025 groups") == warnings
+
+
+def test_groups_that_hosts_make_up_do_not_push_out_those_that_were_there(bench: Bench) -> None:
+    bench.kernel.receives_all = True
+    first = ipaddress.ip_address("239.200.0.1")
+    bench.kernel.routed = {first}
+    bench.sync.refresh()
+    invented = ipaddress.ip_address("239.0.0.0")
+    bench.kernel.routed |= {invented + number for number in range(2 * ROUTED_GROUPS_MAX)}
+    bench.sync.refresh()
+    assert first in bench.stack.groups
+    assert len(bench.stack.groups) == ROUTED_GROUPS_MAX
+    later = ipaddress.ip_address("239.200.0.2")
+    bench.kernel.routed = {first, later}
+    bench.sync.refresh()
+    assert bench.stack.groups == {first, later}

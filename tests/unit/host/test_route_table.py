@@ -128,10 +128,8 @@ def test_ipv6_routes_of_one_metric_with_gateways_join_to_one_multipath_route(ben
     assert bench.add(first, NLM_F_REPLACE) == ["+fd05::/16 fe80::1"]
 
 
-def test_the_memory_of_equal_contents_is_bounded(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(route_table, "ROUTE_SHARED_MAX", 4)
+def test_the_memory_of_equal_contents_is_bounded(bench: Bench) -> None:
+    bench.table = RouteTable(shared_max=4)
     for number in range(20):
         bench.add(message(f"10.{number}.0.0/16", f"10.0.0.{number}"))
     assert len(bench.table) == 20

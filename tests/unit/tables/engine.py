@@ -18,6 +18,8 @@ from ipoibu.limits import (
     NEIGH_PENDING_TOTAL_PACKETS,
     PROXY_ANSWERS_MAX,
     PROXY_DELAY_MAX_S,
+    PROXY_GROUPS_MAX,
+    ROUTE_GATEWAYS_MAX,
     ROUTER_ADVERTISEMENT_MAX_BYTES,
     ROUTER_TRIALS_PER_S,
     ROUTERS_MAX,
@@ -329,6 +331,58 @@ class ProxyAnswers(EngineFilling):
         return len(self) == before + 1
 
 
+class ProxyGroups(EngineFilling):
+    """The kernel meets ever new hosts on another interface."""
+
+    entries_each = 32  # between two looks
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = PROXY_GROUPS_MAX
+        self._table = Proxied(self.context, Groups(self.context), _RESOLVERS, {})
+        self._hosts: set[IPv6Address] = set()
+
+    def _change(self) -> None:
+        rules = ProxyRules((ip_network("fe80::/16"),), listened=frozenset(self._hosts))
+        self._table.change(self.now, rules)
+        self.settle()
+
+    def add(self, number: int) -> None:
+        first = number * self.entries_each
+        self._hosts |= {host6(first + each) for each in range(self.entries_each)}
+        self._change()
+
+    def __len__(self) -> int:
+        return len(self._table._listened)
+
+    def admits_honest(self) -> bool:
+        """Those which the kernel has forgotten make room."""
+        self._hosts = set(sorted(self._hosts)[self.cap // 2 : self.cap])
+        self.add(HONEST)
+        return host6(HONEST * self.entries_each) in self._table._listened
+
+
+class WatchedGateways(EngineFilling):
+    """A routing daemon has routes by ever new gateways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = ROUTE_GATEWAYS_MAX
+        self._table = Neighbours(self.context, _RESOLVERS, lambda now, ip, packet: None)
+
+    def add(self, number: int) -> None:
+        self._table.set_gateway(self.now, host4(number), True)
+        self.settle()
+
+    def __len__(self) -> int:
+        return len(self._table._gateways)
+
+    def admits_honest(self) -> bool:
+        self._table.set_gateway(self.now, host4(0), False)
+        self.add(HONEST)
+        return self._table.is_gateway(host4(HONEST))
+
+
 class SaPaths(Filling):
     """The older half of the paths has neighbours; we answer invented hosts by the others, and the SA knows
     none of those."""
@@ -392,6 +446,8 @@ FILLINGS: dict[str, type[Filling]] = {
     "drops noted, by peer and reason": NotedDrops,
     "requests of local DHCP clients": LocalDhcpRequests,
     "answers for hosts behind us that wait for their delay": ProxyAnswers,
+    "solicited-node groups of hosts behind us": ProxyGroups,
+    "gateways of routes that we watch": WatchedGateways,
     "paths of the subnet administrator": SaPaths,
     "packets that wait for a path": WaitingForPath,
 }

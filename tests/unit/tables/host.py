@@ -9,7 +9,7 @@ from collections import Counter
 from ipaddress import ip_network
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 from ipoibu.addr import DEFAULT_PKEY, Gid, IpAddress
 from ipoibu.daemon.client_places import ClientPlaces
@@ -19,7 +19,13 @@ from ipoibu.endpoint.allmulticast import AllMulticast
 from ipoibu.endpoint.ping import Pinger
 from ipoibu.endpoint.rerouting import Rerouting
 from ipoibu.endpoint.shell import Shell
+from ipoibu.host import route_sync
+from ipoibu.host.group_sync import GroupSync
+from ipoibu.host.netsocket import NLM_F_REPLACE
+from ipoibu.host.route_message import RT_TABLE_MAIN, RouteEntry, RouteReader
 from ipoibu.host.route_query import RouteQuery
+from ipoibu.host.route_sync import RouteSync
+from ipoibu.host.route_table import RouteTable
 from ipoibu.limits import (
     ADDRESSES_MAX,
     CONTROL_CLIENTS_MAX,
@@ -29,7 +35,9 @@ from ipoibu.limits import (
     PINGS_MAX,
     REROUTED_REFUSALS_MAX,
     ROUTE_ASKED_GATEWAYS_MAX,
+    ROUTE_KNOWN_MAX,
     ROUTE_SOURCES_MAX,
+    ROUTED_GROUPS_MAX,
 )
 from ipoibu.proto.effects import Refuse
 from ipoibu.proto.transition import Topic, Transition
@@ -37,7 +45,9 @@ from ipoibu.route import NextHop, Prefixes, Target, prefix_of
 from ipoibu.wire.mgid import of_group
 from tests.doubles.packets import udp4
 from tests.doubles.simulation import TEMPLATE
-from tests.unit.tables.filling import HONEST, Filling, group4, host4
+from tests.unit.tables.filling import FEW, HONEST, Filling, default_cap, group4, host4, host6
+
+INDEX = 7
 
 
 class UnreadTransitions(Filling):
@@ -245,8 +255,139 @@ class ReroutedPackets(Filling):
         return len(self) == 1
 
 
+class KernelRoutes(Filling):
+    """A program adds routes to ever new destinations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reader = RouteReader(INDEX)
+        self._log = SimpleNamespace(warning=self._complain)
+        self._sync = RouteSync.__new__(RouteSync)
+        self._sync._left_out = 0
+        self._sync._stack = cast(
+            Any,
+            SimpleNamespace(routes_changed=lambda changes: None, routes_left_out=self._leave_out),
+        )
+        self._make()
+
+    def _make(self) -> None:
+        self.cap, self.true_cap = FEW, default_cap(RouteTable, "entries_max")
+        self._sync._table = RouteTable(entries_max=FEW)
+
+    def _complain(self, *_: object) -> None:
+        self.lines += 1
+
+    def _leave_out(self, count: int) -> None:
+        self.counts["routes_left_out"] += count
+
+    def _route(self, number: int) -> tuple[bytes, RouteEntry]:
+        return prefix_of(ip_network(host6(number))), self._entry(1)
+
+    def _entry(self, number: int) -> RouteEntry:
+        hop = NextHop(host6(number))
+        return RouteEntry(10, "unicast", (hop,), RT_TABLE_MAIN, 1024)
+
+    def add(self, number: int) -> None:
+        self._sync._table.add(*self._route(number), 0)
+        with patch.object(route_sync, "_log", self._log):
+            self._sync._publish_routes()
+
+    def __len__(self) -> int:
+        return self._sync._table._count
+
+    def admits_honest(self) -> bool:
+        """A notice of its end makes room, and the kernel's list has the honest route."""
+        for number in range(self.cap // 4):
+            self._sync._table.remove(*self._route(number))
+        assert self._sync._table.needs_listing
+        self._sync._table.replace([self._route(HONEST)])
+        return len(self) == 1
+
+
+class RoutesToOneDestination(KernelRoutes):
+    """Advertising routers, say, if the kernel heard of all."""
+
+    def _make(self) -> None:
+        self.cap, self.true_cap = FEW, default_cap(RouteTable, "prefix_max")
+        self._sync._table = RouteTable(prefix_max=FEW)
+
+    def _route(self, number: int) -> tuple[bytes, RouteEntry]:
+        return bytes(17), self._entry(number)
+
+
+class SharedRoutes(KernelRoutes):
+    def _make(self) -> None:
+        self.cap, self.true_cap = FEW, default_cap(RouteTable, "shared_max")
+        self._sync._table = RouteTable(shared_max=FEW)
+
+    def _route(self, number: int) -> tuple[bytes, RouteEntry]:
+        return prefix_of(ip_network(host6(number % 8))), self._entry(number)
+
+    def add(self, number: int) -> None:
+        self._sync._table.add(*self._route(number), NLM_F_REPLACE)
+        list(self._sync._table.changes())
+        if number >= 8:
+            self._sync._table.remove(*self._route(number - 8))
+
+    def __len__(self) -> int:
+        return len(self._sync._table._shared)
+
+    def admits_honest(self) -> bool:
+        self.add(HONEST)
+        return (self._entry(HONEST),) in self._sync._table._shared
+
+
+class RouteForms(KernelRoutes):
+    def _make(self) -> None:
+        self.cap = ROUTE_KNOWN_MAX
+
+    def add(self, number: int) -> None:
+        gateway = host6(number).packed
+        self._reader._shared((10, 1, 0, RT_TABLE_MAIN, 9, False, False), ((5, gateway),))
+
+    def __len__(self) -> int:
+        return len(self._reader._known)
+
+    def admits_honest(self) -> bool:
+        self.add(HONEST)
+        return len(self) >= 1
+
+
+class GroupsOfMulticastRoutes(Filling):
+    """Members of the link ask a routing daemon of this host for ever new groups."""
+
+    entries_each = 32  # between two listings
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = ROUTED_GROUPS_MAX
+        self._groups: set[IpAddress] = set()
+        self._table = GroupSync.__new__(GroupSync)
+        self._table._hears_routes, self._table._warned, self._table._routes = True, False, set()
+        self._table._netlink = cast(Any, SimpleNamespace(routed_groups=lambda: set(self._groups)))
+
+    def add(self, number: int) -> None:
+        first = number * self.entries_each
+        self._groups |= {group4(first + each) for each in range(self.entries_each)}
+        self._table._routes = self._table._routed("ib0")
+
+    def __len__(self) -> int:
+        return len(self._table._routes)
+
+    def admits_honest(self) -> bool:
+        """Those which nobody wants any more make room."""
+        self._groups = set(sorted(self._groups, key=int)[self.cap // 2 : self.cap])
+        self.add(HONEST)
+        return group4(HONEST * self.entries_each) in self._table._routes
+
+
 FILLINGS: dict[str, type[Filling]] = {
     "packets to dead next hops that wait for other routes": ReroutedPackets,
+    "routes of the kernel": KernelRoutes,
+    "routes of the kernel to one destination": RoutesToOneDestination,
+    "sets of routes that prefixes share": SharedRoutes,
+    "forms of the kernel's messages about routes": RouteForms,
+    "groups of multicast routes": GroupsOfMulticastRoutes,
     "clients of the control socket": ControlClients,
     "clients of `--metrics`": MetricsClients,
     "groups of the link, for a multicast router": RoutedGroups,
