@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from ipoibu.addr import PKey
 from ipoibu.daemon.config_file import read_text
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_options
@@ -64,6 +65,9 @@ def read_ifcfg(path: Path) -> Reading:
         made.parent, made.is_child = values.get("PHYSDEV", ""), True
         if not made.parent and path.name != PREFIX + name and "." not in name:
             made.parent = name  # DEVICE is the parent's
+        if made.parent and "DEVICE" not in values and PKey.of_name(name) is None:
+            made.aliases.add(name)
+            made.name = ""  # the kernel's
         if "PKEY_ID" in variables:
             made.take_pkey(values["PKEY_ID"], variables["PKEY_ID"].place)
     for variable in variables.values():

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 
 from ipoibu.addr import PKey, may_name_partition
 from ipoibu.errors import UsageError
@@ -25,7 +26,8 @@ def name_all(drafts: Sequence[Draft]) -> None:
             draft.name = ""
     names = {alias: draft.name for draft in drafts for alias in draft.aliases if draft.name}
     taken = {draft.name for draft in drafts}
-    numbers = iter(range(len(drafts) + len(taken)))
+    reserved = taken | {draft.parent for draft in drafts} | {draft.controller for draft in drafts}
+    numbers = iter(range(len(drafts) + len(reserved)))
     for draft in drafts:
         if draft.name:
             continue
@@ -34,7 +36,10 @@ def name_all(drafts: Sequence[Draft]) -> None:
             draft.name = name  # NetworkManager's name for it, and the kernel's
             continue
         prefix = "bond" if draft.is_bond else "ib"
-        draft.name = next(name for n in numbers if (name := f"{prefix}{n}") not in taken)
+        told = [name for name in sorted(draft.aliases - reserved) if _is_like(name, prefix)]
+        made_up = (name for n in numbers if (name := f"{prefix}{n}") not in reserved)
+        draft.name = told[0] if told else next(made_up)
+        reserved.add(draft.name)
         draft.leave(draft.place, f"no usable name of an interface: it is called {draft.name} here")
 
 
@@ -73,9 +78,10 @@ def is_ambiguous(draft: Draft) -> bool:
     return draft.pkey is None and may_name_partition(draft.name)
 
 
-def of_alias(drafts: Mapping[str, Draft], name: str) -> str:
-    """The name of the draft that has this alias, or else the same name."""
-    return next((each.name for each in drafts.values() if name in each.aliases), name)
+def _is_like(name: str, prefix: str) -> bool:
+    """Return whether a connection of that name may well be one of an interface of that name."""
+    is_like = bool(re.fullmatch(prefix + r"[a-z0-9]*\d", name)) or PKey.of_name(name) is not None
+    return is_like and not _fault(name)
 
 
 def _fault(name: str) -> str:

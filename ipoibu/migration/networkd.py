@@ -27,7 +27,8 @@ _WITHOUT_EFFECT: Final = re.compile(
 )
 
 _REASONS: Final = (
-    (r"Network\.(DNS.+|LLMNR|MulticastDNS|NTP)", draft.RESOLVER),
+    (r"Network\.(DNS.+|LLMNR|MulticastDNS)", draft.RESOLVER),
+    (r"Network\.NTP", "ipoibu sets no time servers"),
     (r"(DHCP.*|IPv6AcceptRA)\..*", draft.DHCP_OPTION),
     (r"Network\.(Bridge|VRF|VLAN|MACVLAN)", draft.SEVERAL_LINKS),
     (r"(Match\..*|NetDev\.MACAddress|Link\.MACAddress)", draft.BY_NAME_ONLY),
@@ -309,6 +310,7 @@ _KEYS: Final[Mapping[str, Callable[[Draft, Entry], None]]] = {
     "Network.PrimarySlave": _read_primary,
     "Network.DNS": lambda made, entry: made.leave_servers(entry.value.split(), entry.place),
     "Network.Domains": lambda made, entry: made.leave_domains(entry.value.split(), entry.place),
+    "DHCP.ClientIdentifier": _read_client_id,  # the section's name in older versions
     "DHCPv4.ClientIdentifier": _read_client_id,
     "DHCPv4.Hostname": _read_host_name,
 }

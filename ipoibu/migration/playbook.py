@@ -60,6 +60,8 @@ class _Connection:
         self._made.aliases = {text_of(fields.get("name"))} - {""}
         for key, node in fields.items():
             self._read(key, node)
+        if self._made.pkey is not None and self._made.parent and "interface_name" not in fields:
+            self._made.name = ""  # the role's name for it is the kernel's
         addresses = self._made.texts("address")
         has_ipv4 = any(":" not in text for text in addresses)
         is_port = bool(self._made.controller)

@@ -129,3 +129,32 @@ def test_an_ifcfg_child_without_physdev(
     (child,) = up(made, tmp_path).children
     assert (child.name, child.endpoint.pkey) == (name, 0x8005)
     assert len(made.notes) == notes
+
+
+def test_a_child_without_device_has_the_kernels_name(tmp_path: Path) -> None:
+    (tmp_path / "ifcfg-ib0").write_text("DEVICE=ib0\nTYPE=InfiniBand\n")
+    ifcfg = "NAME=storage\nTYPE=InfiniBand\nPKEY=yes\nPKEY_ID=5\nPHYSDEV=ib0\n"
+    (tmp_path / "ifcfg-storage").write_text(ifcfg)
+    role = (
+        "network_connections:\n- {name: ib0, type: infiniband}\n"
+        "- {name: ib0-5, type: infiniband, parent: ib0, infiniband: {p_key: 5}}\n"
+    )
+    (tmp_path / "a.yml").write_text(role)
+    for paths in ([tmp_path / "ifcfg-ib0", tmp_path / "ifcfg-storage"], [tmp_path / "a.yml"]):
+        (made,) = assemble(read_files(paths), {"": "mlx5_0"})
+        (child,) = up(made, tmp_path).children
+        assert (made.name, child.name, made.notes) == ("ib0", "ib0.8005", [])
+
+
+def test_a_connection_without_a_name_has_that_of_its_id_or_one_that_nobody_means(
+    tmp_path: Path,
+) -> None:
+    nameless = "[connection]\ntype=infiniband\nid={}\n"
+    (tmp_path / "a").write_text(CHILD.format("ib0"))
+    (tmp_path / "b").write_text(nameless.format("ib0.8001"))
+    (tmp_path / "c").write_text(nameless.format("Wired connection 1"))
+    (tmp_path / "d").write_text(nameless.format("ib7"))
+    made = assemble(read_files([tmp_path / name for name in "abcd"]), {"": "mlx5_0"})
+    pkeys = {each.name: up(each, tmp_path).endpoint.pkey for each in made}
+    assert pkeys == {"ib0.8005": 0x8005, "ib0.8001": 0x8001, "ib1": 0xFFFF, "ib7": 0xFFFF}
+    assert "no usable name of an interface: it is called ib1 here" in made[2].notes[0].why
