@@ -18,7 +18,7 @@ _SYSFS: Final = re.compile(
     r"['\"]?/sys/class/net/(?P<name>[^/\s]+)/(?P<file>\w+)['\"]?(?:\s*>\s*/dev/null)?"
 )
 _WITHOUT_EFFECT: Final = re.compile(
-    r"(/sbin/|/usr/sbin/)?(modprobe(\s+-\S+)*(\s+(ib_\w+|mlx\w+|rdma_\w+))+"
+    r"true|:|exit 0|sleep [0-9.]+|(/sbin/|/usr/sbin/)?(modprobe(\s+-\S+)*(\s+(ib_\w+|mlx\w+|rdma_\w+))+"
     r"|ip(\s+-\S+)*\s+link\s+(set\s+(dev\s+)?\S+\s+(up|down)|del(ete)?(\s+dev)?\s+\S+)"
     r"|ifconfig\s+\S+\s+(up|down)|ip(\s+-\S+)*\s+(route|addr(ess)?)\s+(del(ete)?|flush)\s.*|route\s+del\s.*)"
 )
@@ -35,6 +35,13 @@ def take_command(
         if wrapped := re.fullmatch(r"(/bin/)?(ba)?sh\s+-c\s+(['\"])(.*)\3", command):
             command = wrapped[4]
     command = re.sub(r"\$(\{IFACE\}|IFACE\b)", made.name, command.strip())
+    pieces = re.split(r"\s*(?:&&|;)\s*", command) if not re.search("['\"|]", command) else []
+    if len(pieces) > 1:
+        for piece in pieces:
+            take_command(made, children, piece, place, is_start=is_start)
+        return
+    if not command:
+        return
     if match := _SYSFS.fullmatch(command):
         if is_start:
             _take_sysfs(made, children, match, place)
@@ -132,12 +139,19 @@ def _take_old_route(made: Draft, children: list[Draft], words: Sequence[str], pl
 
 
 def _take_link(made: Draft, children: list[Draft], words: Sequence[str], place: Place) -> bool:
-    """`ip link set [dev] NAME mtu N`"""
+    """`ip link set [dev] NAME mtu N type ipoib mode MODE`"""
     rest = [word for word in words if word not in ("dev", "up")]
-    if rest[:2] == [made.name, "mtu"] and len(rest) == 3:
-        made.take_mtu(rest[2], place)
-        return True
-    return False
+    name, *pairs = rest or [""]
+    options = dict(zip(pairs[::2], pairs[1::2], strict=False))
+    if name not in (made.name, *made.ports) or len(pairs) % 2:
+        return False
+    if set(options) - {"mtu", "type", "mode", "umcast"} or options.get("type", "ipoib") != "ipoib":
+        return False
+    if "mtu" in options:
+        made.take_mtu(options["mtu"], place)
+    if "mode" in options:
+        made.take_mode(options["mode"], place)
+    return True
 
 
 def _take_mtu(made: Draft, children: list[Draft], words: Sequence[str], place: Place) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -52,7 +53,7 @@ def read_ifcfg(path: Path) -> Reading:
     values = {name: each.value for name, each in variables.items()}
     name = values.get("DEVICE") or path.name.removeprefix(PREFIX)
     kind = values.get("TYPE", "")
-    is_bond = kind.lower() == "bond" or bool(switch(values.get("BONDING_MASTER", "no")))
+    is_bond = _is_bond(name, kind, values)
     if is_suse(path, values):
         return read_suse(path, variables, notes)
     if kind.lower() != "infiniband" and not is_bond and (kind or not name.startswith("ib")):
@@ -81,6 +82,12 @@ def read_ifcfg(path: Path) -> Reading:
         if rules.exists():
             made.leave(Place(rules), "ipoibu makes no routing rules: use `ip rule`")
     return Reading([made])
+
+
+def _is_bond(name: str, kind: str, values: Mapping[str, str]) -> bool:
+    """Tell a bond by its type, its options, or in older files by its name."""
+    is_master = bool(switch(values.get("BONDING_MASTER", "no"))) or "BONDING_OPTS" in values
+    return kind.lower() == "bond" or is_master or (not kind and name.startswith("bond"))
 
 
 def _read(made: Draft, variable: Variable, variables: dict[str, Variable]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,9 @@ class _Stanza:
     inherits: str = ""
     options: list[tuple[str, str, Place]] = field(default_factory=list)
 
+    def values(self, pattern: str) -> list[str]:
+        return [value for key, value, _ in self.options if re.fullmatch(pattern, key)]
+
 
 class _Files:
     """The stanzas of a file and of those that it includes."""
@@ -62,23 +66,32 @@ class _Files:
             return
         self._read.add(path.resolve())
         stanza: _Stanza | None = None
+        is_other = False  # within a stanza of another kind
         for line, text in _lines(path):
             word, _, rest = text.partition(" ")
             place, rest = Place(path, line, word), rest.strip()
             if word in ("source", "source-directory"):
-                stanza = None
+                stanza, is_other = None, False
                 self._include(path, rest, place, depth, is_directory=word != "source")
             elif word == "auto" or word.startswith("allow-"):
-                stanza = None
+                stanza, is_other = None, False
                 self.started.update(rest.split())
             elif word == "iface":
                 stanza = self._begin(rest.split(), Place(path, line))
-            elif word in ("mapping", "template", "no-auto-down", "no-scripts", "rename"):
-                stanza = None
-                if word in ("mapping", "template", "rename"):
-                    self.notes.append(Note(place, draft.UNKNOWN))
+            elif word in ("mapping", "template", "rename"):
+                stanza, is_other = None, True
+                self.notes.append(Note(place, draft.UNKNOWN))
+            elif word in ("no-auto-down", "no-scripts"):
+                stanza, is_other = None, False
             elif stanza is not None:
                 stanza.options.append((word, rest, place))
+            elif not is_other:
+                self.notes.append(Note(place, draft.UNKNOWN))
+
+    def starts(self, name: str) -> bool:
+        """Return whether the interface starts at boot, or when it appears."""
+        patterns = (text.removeprefix("/") for text in self.started)
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
 
     def _begin(self, words: list[str], place: Place) -> _Stanza:
         """`NAME [FAMILY METHOD] [inherits OTHER]`"""
@@ -127,12 +140,14 @@ def read_interfaces(path: Path) -> Reading:
     reading = Reading(notes=files.notes)
     by_name = {stanza.name: stanza for stanza in files.stanzas}
     ports = {port for each in files.stanzas for port in _ports(each)}
+    masters = {value for each in files.stanzas for value in each.values(r"bond[-_]master")}
     foreign: set[str] = set()
     for stanza in files.stanzas:
         name = stanza.name.partition(":")[0]
         keys = " ".join(key for key, _, _ in stanza.options)
         is_port = bool(re.search(r"\bbond[-_]master\b", keys))
-        is_bond = not is_port and bool(re.search(r"\b(bond[-_](slaves|mode)|slaves)\b", keys))
+        has_ports = bool(re.search(r"\b(bond[-_](slaves|mode)|slaves)\b", keys))
+        is_bond = not is_port and (has_ports or name in masters)
         if not (name.startswith("ib") or name in ports or is_bond or _is_infiniband(stanza)):
             if name != "lo" and name not in foreign:
                 foreign.add(name)
@@ -141,7 +156,8 @@ def read_interfaces(path: Path) -> Reading:
         made = Draft(stanza.place, name, is_bond=is_bond)
         made.ports += _ports(stanza) if is_bond else []
         children: list[Draft] = []
-        if not files.started & {name, stanza.name} and not made.is_bond and name not in ports:
+        is_started = files.starts(name) or files.starts(stanza.name) or made.is_bond
+        if not is_started and name not in ports:
             made.leave(stanza.place, draft.START)
         _read(made, children, stanza, by_name)
         reading.drafts += [made, *children]

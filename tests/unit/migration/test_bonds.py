@@ -84,6 +84,21 @@ BONDS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("head", ["", "BONDING_OPTS=mode=1\n", "DEVICE=bond0\n"])
+def test_older_files_of_network_scripts(tmp_path: Path, head: str) -> None:
+    texts = {**BONDS["ifcfg"], "ifcfg-bond0": f"{head}IPADDR=10.0.0.1\nPREFIX=24\n"}
+    results, notes = imported(tmp_path, texts)
+    assert (results["bond0"]["device"], notes) == (["mlx5_0", "mlx5_1/2"], [])
+
+
+def test_a_bond_that_only_its_ports_name(tmp_path: Path) -> None:
+    text = "auto b\niface b inet static\n address 10.0.0.1/24\n" + "".join(
+        f"auto ib{n}\niface ib{n} inet manual\n bond-master b\n" for n in (0, 1)
+    )
+    results, notes = imported(tmp_path, {"interfaces": text})
+    assert (results["b"]["device"], notes) == (["mlx5_0", "mlx5_1/2"], [])
+
+
 @pytest.mark.parametrize("program", BONDS)
 def test_a_bond_is_an_interface_with_rails(tmp_path: Path, program: str) -> None:
     results, notes = imported(tmp_path, BONDS[program])

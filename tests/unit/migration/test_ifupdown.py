@@ -23,6 +23,7 @@ ADDRESS = {"address": ["10.0.0.1/24"]}
         ("auto ib0\niface ib0\n address 10.0.0.1\n netmask 255.255.255.0", ADDRESS),
         ("auto ib0\niface ib0 inet static\n address 10.0.0.1\n netmask 24", ADDRESS),
         ("auto ib0\niface ib0 inet manual\n", {}),
+        ("auto /ib*\nno-auto-down ib0\niface ib0 inet manual\n", {}),
         ("auto lo ib0\niface lo inet loopback\niface ib0 inet manual\n", {}),
         (
             f"{HEAD}iface ib0 inet6 static\n address fd00::1\n netmask 64\n",
@@ -63,6 +64,10 @@ def test_what_ipoibu_has_is_taken_over(tmp_path: Path, text: str, expected: dict
         ("/sbin/ip link set ib0 up", {}),
         ("ip link set dev ib0 mtu 2000", {"mtu": 2000}),
         ("ifconfig ib0 mtu 2000", {"mtu": 2000}),
+        ("ip link set ib0 mtu 2000 up", {"mtu": 2000}),
+        ("ip link set $IFACE type ipoib mode connected umcast 1", {"mode": "connected"}),
+        ("modprobe ib_ipoib && echo connected > /sys/class/net/ib0/mode", {"mode": "connected"}),
+        ("sh -c 'modprobe ib_ipoib; ip link set ib0 mtu 2000;'", {"mtu": 2000}),
         ("ip route add 10.9.0.0/16 via 10.0.0.9", {"route": ["10.9.0.0/16,via=10.0.0.9"]}),
         ("ip r replace 10.9.0.0/16 via 10.0.0.9 dev $IFACE", {"route": ["10.9.0.0/16,via=10.0.0.9"]}),
         ("ip -6 route add fd09::/64 via fd00::9", {"route": ["fd09::/64,via=fd00::9"]}),
@@ -113,6 +118,15 @@ def test_what_ipoibu_lacks_is_left_with_its_place_and_a_reason(
     assert len(notes) == 1
     assert notes[0].startswith(f"interfaces:4: {key}: ")
     assert why in notes[0]
+
+
+def test_a_line_of_no_stanza_is_noted(tmp_path: Path) -> None:
+    text = f"colour red\n{HEAD}mapping eth0\n  script x\n  map y\n"
+    _, notes = imported(tmp_path, {"interfaces": text})
+    assert [note.split(": ")[:2] for note in notes] == [
+        ["interfaces:1", "colour"],
+        ["interfaces:5", "mapping"],
+    ]
 
 
 def test_what_undoes_the_start_is_no_loss(tmp_path: Path) -> None:
