@@ -20,6 +20,7 @@ from ipoibu.addr import IpNetwork
 from ipoibu.host.monitor import RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE, Monitor
 from ipoibu.host.netlink import Netlink
 from ipoibu.host.proxy_query import ProxyQuery
+from ipoibu.host.route_message import ipv6_host_of
 from ipoibu.host.sysctl import SYSCTLS, Sysctls
 from ipoibu.limits import (
     PROXY_DELAY_MAX_S,
@@ -92,9 +93,15 @@ class ProxiedSync:
 
     def changed(self) -> bool:
         """Read the waiting notices of routes; return whether the caller has to call `refresh`."""
-        is_any = len(list(self._monitor.notices())) > 0 or self._monitor.overruns != self._overruns
-        self._overruns = self._monitor.overruns
-        self._are_routes_stale |= is_any
+        is_any = False
+        for notice in self._monitor.notices():
+            is_any = True
+            # any host of another link can make the kernel change other routes
+            if ipv6_host_of(notice.data, notice.offset) is not None:
+                self._are_routes_stale = True
+        if self._monitor.overruns != self._overruns:
+            self._overruns = self._monitor.overruns
+            is_any = self._are_routes_stale = True
         return is_any
 
     def refresh(self) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 from ipoibu.addr import IpAddress, IpNetwork
 from ipoibu.host.monitor import Notice
-from ipoibu.host.netlink import Link, Netlink
+from ipoibu.host.netlink import RTM_NEWROUTE, Link, Netlink
 from ipoibu.host.proxied_sync import ProxiedSync
 from ipoibu.limits import PROXY_DELAY_MAX_S
 from ipoibu.proto.proxied import AskRouteBehind, ProxyRules
+from tests.unit.host.route_messages import message
 
 INDEX = socket.if_nametoindex("lo")  # its name is that of the directory below
 SINGLE, SINGLE6 = ip_network("192.0.2.9/32"), ip_network("fd77:2::9/128")
@@ -133,6 +134,17 @@ def test_the_hosts_of_a_large_network_are_listened_for_as_the_kernel_knows_them(
     assert bench.kernel.listings == 2
     bench.by_routes = True
     assert bench.refresh()[0].listened == {KNOWN, ROUTED, FOREIGN}
+
+
+def test_only_routes_of_single_hosts_make_it_list_the_routes_again(bench: Bench) -> None:
+    """Router advertisements on another link change the others, and any host there can send those."""
+    bench.networks = (LARGE6,)
+    bench.refresh()
+    for network, listings in (("::/0", 1), ("fd77:9::/64", 1), (f"{ROUTED}/128", 2)):
+        bench.kernel.waiting.append(Notice(RTM_NEWROUTE, 0, message(network, "fe80::1"), 0))
+        assert bench.sync.changed()
+        bench.refresh()
+        assert bench.kernel.listings == listings
 
 
 def test_every_address_of_a_small_network_is_listened_for(bench: Bench) -> None:
