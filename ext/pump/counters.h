@@ -29,6 +29,7 @@
     X(tx_bad_csum)           /* csum_start or csum_offset outside the packet */                    \
     X(tx_bad_gso)            /* a super-frame that cannot be cut */                                \
     X(tx_super_frames)       /* cut into some of tx_packets */                                     \
+    X(tx_fragmented)         /* a packet to a group, cut into some of tx_packets */                \
     X(tx_host_nd)            /* the host's own ARP or ND: the engine sends these */                \
     X(tx_not_ip)             /* a guest's frame of another protocol */                             \
     X(tx_vlan)               /* a guest's frame with a VLAN tag */                                 \

@@ -369,6 +369,9 @@ static int init_tables(struct ipu_pump *pump, const struct ipu_pump_config *conf
     if (error == 0)
         error = ipu_route_init(&pump->route, config->route_max, NULL);
     if (error == 0)
+        pump->fragment_id =
+            (uint32_t)ipu_hash_16(&pump->route.seed, &in6addr_any); /* hard to guess */
+    if (error == 0)
         error = ipu_route_answers_init(&pump->answers, config->route_answer_max, NULL);
     if (error == 0)
         error = ipu_ah_cache_init(&pump->ahs, fabric, ah_max, ah_max / 4, NULL);

@@ -121,6 +121,7 @@ struct ipu_pump {
     const struct ipu_ah *cut_ah;
     uint32_t cut_flow, cut_source_qpn;
     struct ipu_connection *cut_connection; /* NULL: by datagram */
+    uint32_t fragment_id;                  /* of the next packet that is cut into fragments */
     uint16_t *tx_users;
 
     /* A frame of the device that waits for room on its connection or for the next commands;

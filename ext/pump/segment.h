@@ -35,6 +35,9 @@ struct ipu_segment {
     uint32_t seq;  /* of the first segment, TCP */
     uint8_t flags; /* of the super-frame, TCP */
     bool tcp;
+    bool fragments;   /* of one packet: fragment.h */
+    uint32_t next_at; /* IPv6: the byte that names what follows the headers of all fragments */
+    uint32_t fragment_id;
 };
 
 /*

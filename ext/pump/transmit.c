@@ -8,6 +8,7 @@
 #include "core/ip_header.h"
 #include "device/trunk.h"
 #include "device/vnet.h"
+#include "pump/fragment.h"
 #include "pump/pump_state.h"
 
 /*
@@ -228,6 +229,63 @@ static uint32_t flow_hash(const struct ipu_pump *pump, const struct ipu_outbound
     return ipu_flow_key_hash(&key, &pump->route.seed);
 }
 
+/* The engine wants one event at the entry's next use; after a full ring the next use tries again.
+ */
+static void note_use(struct ipu_pump *pump, struct ipu_neigh *entry,
+                     const struct in6_addr *next_hop)
+{
+    if (entry->action == IPU_NEIGH_NOTIFY &&
+        ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_USED, .next_hop = *next_hop},
+                       NULL))
+        entry->action = IPU_NEIGH_SEND;
+}
+
+static void begin_cut(struct ipu_pump *pump, const struct ipu_outbound *packet,
+                      const struct ipu_segment *segment, const struct ipu_ah *ah,
+                      struct ipu_connection *connection)
+{
+    pump->cut = *segment;
+    pump->cut_index = packet->index;
+    pump->cut_ah = ah;
+    pump->cut_flow = packet->flow_hash;
+    pump->cut_source_qpn = packet->source_qpn;
+    pump->cut_connection = connection;
+}
+
+/* Returns whether the packet goes to a group, is too long for it, and may be cut into fragments:
+ * nobody can tell an IPv4 sender, and a router must not cut IPv6. */
+static bool may_fragment(const struct ipu_pump *pump, const struct ipu_outbound *packet,
+                         const struct ipu_neigh *entry, uint32_t mtu)
+{
+    if (packet->segment != NULL || packet->ip_len <= mtu ||
+        entry->ah->dest.qpn != IPU_MULTICAST_QPN)
+        return false;
+    const uint8_t *ip = packet->frame + IPU_TX_IP;
+    struct in6_addr source;
+    memcpy(&source, ip + IPU_IPV6_SOURCE, sizeof source);
+    return ipu_ip_is_v4(ip) || pump->guests != NULL ||
+           ipu_neigh_find(&pump->admission.own, &source) != NULL;
+}
+
+static bool send_fragments(struct ipu_pump *pump, struct ipu_outbound *packet,
+                           struct ipu_neigh *entry, const struct in6_addr *next_hop, uint32_t mtu)
+{
+    struct ipu_segment fragments;
+    if (pump->cut.left > 0 || /* the engine's packet, while the device's super-frame leaves */
+        ipu_fragment_init(&fragments, packet->frame + IPU_TX_IP, (uint32_t)packet->ip_len, mtu,
+                          pump->fragment_id) < 0) {
+        IPU_COUNT(pump, tx_too_big);
+        return false;
+    }
+    if (!complete(pump, packet))
+        return false;
+    note_use(pump, entry, next_hop);
+    pump->fragment_id++;
+    begin_cut(pump, packet, &fragments, entry->ah, NULL);
+    IPU_COUNT(pump, tx_fragmented);
+    return true;
+}
+
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
     const struct ipu_flow *flow = &packet->flow;
@@ -249,14 +307,11 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
     if (entry->ah->connection != NULL)
         connection = ipu_connection_of(pump, entry->ah, &mtu);
     bool connecting = connection == NULL && entry->ah->connection != NULL;
+    if (may_fragment(pump, packet, entry, mtu))
+        return send_fragments(pump, packet, entry, &next_hop, mtu);
     if (!fits(pump, packet, &next_hop, mtu, connecting))
         return false;
-    /* The engine wants one event at the entry's next use; after a full ring the next use tries
-     * again. */
-    if (entry->action == IPU_NEIGH_NOTIFY &&
-        ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_USED, .next_hop = next_hop},
-                       NULL))
-        entry->action = IPU_NEIGH_SEND;
+    note_use(pump, entry, &next_hop);
     if (connection != NULL && !ipu_connection_has_room(pump, connection))
         return hold_for_room(pump, packet, connection);
     if (connection == NULL && pump->fabric->spreads_flows)
@@ -267,12 +322,7 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
          ipu_segment_may_cross(packet->segment));
     if (whole)
         return send_whole(pump, packet, entry->ah, connection);
-    pump->cut = *packet->segment;
-    pump->cut_index = packet->index;
-    pump->cut_ah = entry->ah;
-    pump->cut_flow = packet->flow_hash;
-    pump->cut_source_qpn = packet->source_qpn;
-    pump->cut_connection = connection;
+    begin_cut(pump, packet, packet->segment, entry->ah, connection);
     IPU_COUNT(pump, tx_super_frames);
     return true;
 }

@@ -410,7 +410,7 @@ class Engine:
         if self.handoff is not None:
             self.handoff.too_big(now, packet, mtu_bytes)
             return self._context.take(now)
-        self._errors.too_big(now, packet, mtu_bytes)
+        self._errors.too_big(now, packet, mtu_bytes, self._speaker(next_hop))
         return self._context.take(now)
 
     def ping(self, now: float, ip: IpAddress, hwaddr: HwAddr | None = None) -> list[Effect]:
@@ -729,6 +729,14 @@ class Engine:
             self._context.count("next_hop_invalid")
         else:
             self._neighbours.miss(now, next_hop, packet)
+
+    def _speaker(self, next_hop: IpAddress) -> IpAddress | None:
+        """Return the address of ours for an error about an IPv6 packet to a group (RFC 4443 §2.2); None: the
+        packet's destination speaks."""
+        if next_hop.version == 4 or not next_hop.is_multicast:
+            return None
+        ours = [it.address for it in self.addresses() if it.address.version == 6]
+        return min(ours, key=lambda it: it.is_link_local, default=None)
 
     def _is_group(self, next_hop: IpAddress) -> bool:
         return (

@@ -29,10 +29,12 @@ class IcmpErrors:
         except BadFrame as error:
             self._context.count(error.reason)
 
-    def too_big(self, now: float, packet: bytes, mtu_bytes: int) -> None:
+    def too_big(
+        self, now: float, packet: bytes, mtu_bytes: int, speaker: IpAddress | None = None
+    ) -> None:
         """The packet exceeds the MTU towards its next hop."""
         try:
-            self._answer(now, icmp.too_big_untrusted(packet, mtu_bytes), Deliver)
+            self._answer(now, icmp.too_big_untrusted(packet, mtu_bytes, speaker), Deliver)
         except BadFrame as error:
             self._context.count(error.reason)
 

@@ -21,3 +21,11 @@ def udp_arrived(host: Host) -> int:
     """Return how many datagrams reached the host's sockets over IPv4. It counts those, too, for which a
     socket had no room, because the receiver got no CPU on a busy machine."""
     return counter(host, "InDatagrams") + counter(host, "RcvbufErrors")
+
+
+def reassembled(host: Host, version: int) -> int:
+    """Return how many packets the host has put together from fragments."""
+    if version == 4:
+        return counter(host, "ReasmOKs")
+    lines = host.run(["cat", "/proc/net/snmp6"]).stdout.splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Ip6ReasmOKs"))

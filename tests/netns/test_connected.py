@@ -17,7 +17,7 @@ import pytest
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.limits import CONNECTIONS_PER_PORT_MAX
-from tests.netns.kernel_counters import udp_arrived
+from tests.netns.kernel_counters import reassembled, udp_arrived
 
 pytestmark = pytest.mark.netns
 
@@ -250,9 +250,25 @@ def test_groups_are_sent_to_by_datagram_whatever_connections_there_are(
     sh(one, "ping -6 -c 3 -i 0.2 -W 3 ff02::1%ib0")
     sent = before["tx_multicast_packets"] + 3
     until(lambda: one.ask("stats")["tx_multicast_packets"] >= sent)
-    too_big = one.ask("stats")["tx_too_big"]
-    one.run(["ping", "-6", "-c", "1", "-W", "1", "-s", "3000", "-M", "do", "ff02::1%ib0"])
-    until(lambda: one.ask("stats")["tx_too_big"] > too_big)
+
+
+@pytest.mark.parametrize("group", ["ff02::1", "224.0.0.1", "255.255.255.255", "10.77.0.255"])
+def test_what_is_longer_than_a_datagram_arrives_at_groups_in_fragments(
+    connected: Lab, until: Until, group: str
+) -> None:
+    """Also where the kernel looks up no route, whose MTU it could learn: for a bound socket, which
+    routing daemons have."""
+    one, other = connected.hosts[:2]
+    version = 6 if ":" in group else 4
+    before = reassembled(other, version)
+    words = ["-b", group] if group.endswith("255") else [group]
+
+    def arrives() -> bool:
+        one.run(["ping", "-c", "1", "-W", "1", "-s", "5000", "-I", "ib0", *words])
+        return reassembled(other, version) > before
+
+    until(arrives)
+    assert one.ask("stats")["tx_fragmented"] > 0
 
 
 @pytest.mark.serial

@@ -48,6 +48,22 @@ def test_too_big_announces_the_mtu() -> None:
     assert second.payload[:2] + second.payload[4:8] == b"\x02\0\0\0\x05\x14"
 
 
+def test_too_big_for_a_group_speaks_from_our_own_address() -> None:
+    """RFC 4443 §2.4 (e.3): the one error about IPv6 multicast. IPv4 has none (RFC 1122 §3.2.2)."""
+    bench = Bench()
+    group = ip_address("ff05::5")
+    about = packet("fd00::9", str(group), b"x" * 100)
+    bench.host.carry_out(bench.host.engine.too_big(bench.now, group, about, 1300))
+    [error] = map(ip.parse_untrusted, bench.host.delivered)
+    assert (error.source, error.destination) == (OUR_V6, ip_address("fd00::9"))
+    assert error.payload[:2] + error.payload[4:8] == b"\x02\0\0\0\x05\x14"
+    group = ip_address("239.1.1.1")
+    about = packet(str(OUR_V4), str(group), b"x" * 100)
+    assert bench.host.engine.too_big(bench.now, group, about, 1300) == [
+        Count("icmp_error_forbidden")
+    ]
+
+
 def test_errors_are_rate_limited() -> None:
     bench = Bench()
     for _ in range(500):

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef IPU_FRAGMENT_H
+#define IPU_FRAGMENT_H
+
+#include "pump/segment.h"
+
+/*
+ * Cuts a packet to a group into fragments that fit the group's MTU. In connected mode the device
+ * has a larger MTU, and no error may tell an IPv4 sender so (RFC 1122 §3.2.2): "don't fragment"
+ * would make the packet vanish, so it does not count. Of IPv6 the caller cuts only packets of its
+ * own host (RFC 8200 §5).
+ */
+
+/*
+ * Begins with a whole IP packet of `len` bytes, checksums complete; ipu_segment_next() makes the
+ * fragments. `id` is theirs, unless the packet has one that counts. Returns -EMSGSIZE when no
+ * fragment fits the MTU, or for an IPv6 packet that is a fragment already. The caller keeps the
+ * packet in place until it has sent the last fragment.
+ */
+int ipu_fragment_init(struct ipu_segment *segment, uint8_t *ip, uint32_t len, uint32_t mtu,
+                      uint32_t id);
+
+/* ipu_segment_next() of fragments. */
+uint32_t ipu_fragment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload);
+
+#endif
