@@ -115,7 +115,7 @@ def test_a_child_is_shown_by_its_own_name_and_among_all(green: Lab, cli: Cli, un
         (("add", "ib0.8001", "2"), 1, "a child interface has no children"),
         (("del", "ib0", "2"), 1, "ib0: the interface has no child in partition 0x8002"),
         (("add", "ib7", "2"), 3, "no interface 'ib7'"),
-        (("add", "ib0", "2", "--mtu", "9141"), 1, "MTU 9141 is too large"),
+        (("add", "ib0", "2", "--mtu", "9141"), 1, "--mtu 9141 is too large"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_changes_nothing(
