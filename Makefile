@@ -43,7 +43,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache iproute2 iputils-ping procps tc
                  python3-yaml network-manager ifupdown netplan.io groff-base debootstrap rpm rpmlint \
                  udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server kea-dhcp6-server isc-dhcp-server \
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
-                 qemu-system-x86 busybox wireguard-go wireguard-tools $(DOCS_PACKAGES)
+                 qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
 NIGHTLY := $(addprefix nightly-,releases kernels newer-kernel packages fuzz decoders mutation attack)
 .PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak \
