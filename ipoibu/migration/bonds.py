@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ipoibu.migration.draft import Draft, Note, Place, other
+from ipoibu.migration.draft import LINK_LOCAL, Draft, Note, Place, other
 
 # The numbers of the kernel's modes
 _MODES: Final = (
@@ -95,7 +95,7 @@ def join_ports(merged: dict[str, Draft], notes: list[Note]) -> None:
     for port in merged.values():
         port.controller = names.get(port.controller, port.controller)
     for bond in [each for each in merged.values() if each.is_bond]:
-        claimed = [each.name for each in merged.values() if each.controller == bond.name]
+        claimed = sorted(each.name for each in merged.values() if each.controller == bond.name)
         wanted = dict.fromkeys(names.get(name, name) for name in [*bond.ports, *claimed])
         ports = [_port(merged, bond, name, notes) for name in wanted]
         bond.joined = _of_one_partition([port for port in ports if port is not None])
@@ -135,7 +135,7 @@ def _of_one_partition(ports: list[Draft]) -> list[Draft]:
 def _move(bond: Draft, port: Draft) -> None:
     """Move the port's settings to the bond, which has its own addresses."""
     bond.pkey = bond.pkey or port.pkey
-    bond.notes += port.notes
+    bond.notes += [note for note in port.notes if note.why != LINK_LOCAL]
     for setting in port.settings:
         if setting.option in ("address", "route"):
             bond.leave(setting.place, f"a port of {bond.name} has no address or route")

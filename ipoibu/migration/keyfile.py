@@ -55,7 +55,8 @@ def read_keyfile(path: Path) -> Reading:
 
 
 def _read(made: Draft, entry: Entry) -> None:
-    if entry.section == "infiniband" and entry.key in _LINK:
+    is_link = entry.section == "infiniband" or f"{entry.section}.{entry.key}" == "ethernet.mtu"
+    if is_link and entry.key in _LINK:
         _LINK[entry.key](made, entry)
         return
     if entry.section in ("ipv4", "ipv6"):
@@ -89,6 +90,8 @@ def _read_parent(made: Draft, entry: Entry) -> None:
 
 def _read_method(made: Draft, entry: Entry) -> None:
     is_ipv4 = entry.section == "ipv4"
+    if made.controller:  # a port of a bond has no addresses
+        return
     if entry.value == "auto" and is_ipv4:
         made.take_dhcp(entry.place)
     elif entry.value == "auto":

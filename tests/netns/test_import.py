@@ -60,6 +60,14 @@ Destination=10.9.0.0/16
 Gateway=10.0.0.253
 Metric=100
 """
+BOND: Final = {
+    "device": ["mlx5_1", "mlx5_2"],
+    "rail-primary": "mlx5_2",
+    "rail-updelay": 500,
+    "mode": "connected",
+    "mtu": 65520,
+    "address": ["10.1.0.1/24"],
+}
 CHILD: Final = "[Match]\nName=ib0.8001\n\n[Network]\nAddress=10.1.0.1/24\n"
 
 
@@ -94,11 +102,14 @@ def complaints(directory: Path) -> list[str]:
     return [line for line in lines if "/run/systemd/network/" in line]
 
 
-def imported(directory: Path, *paths: Path) -> dict[str, Any]:
+def imported(directory: Path, *paths: Path, bond: str = "") -> dict[str, Any]:
     """Import the files, and return the content of ib0.toml, which `config check` accepts."""
-    words = ["--device", "mlx5_0/1", "--output", str(directory)]
+    ports = ["--device", "ib1=mlx5_1", "--device", "ib2=mlx5_2"] if bond else []
+    words = ["--device", "mlx5_0/1", *ports, "--output", str(directory)]
     assert main(["import", *words, *map(str, paths)]) == 0
     assert main(["config", "check", str(directory / "ib0.toml")]) == 0
+    if bond:
+        assert tomllib.loads((directory / f"{bond}.toml").read_text()) == BOND
     return tomllib.loads((directory / "ib0.toml").read_text())
 
 
@@ -145,6 +156,10 @@ def test_what_netplan_generates(tmp_path: Path, renderer: str) -> None:
         f"network:\n  version: 2\n  renderer: {renderer}\n  ethernets:\n    ib0:\n"
         "      infiniband-mode: connected\n      mtu: 65520\n      addresses: [10.0.0.1/24]\n"
         "      routes:\n        - to: 10.9.0.0/16\n          via: 10.0.0.254\n"
+        "    ib1: {infiniband-mode: connected}\n    ib2: {infiniband-mode: connected}\n"
+        "  bonds:\n    bond0:\n      interfaces: [ib1, ib2]\n      mtu: 65520\n"
+        "      addresses: [10.1.0.1/24]\n      parameters: {mode: active-backup, primary: ib2,"
+        " mii-monitor-interval: 100, up-delay: 500}\n"
     )
     netplan.chmod(0o600)
     command = [shutil.which("netplan") or "netplan", "generate", "--root-dir", str(tmp_path)]
@@ -153,10 +168,10 @@ def test_what_netplan_generates(tmp_path: Path, renderer: str) -> None:
     written = [
         path
         for path in (tmp_path / "run" / directory).rglob("*")
-        if path.suffix in (".network", ".link", ".nmconnection")
+        if path.suffix in (".netdev", ".network", ".link", ".nmconnection")
     ]
-    content = imported(tmp_path / "out", *written)
-    assert content == imported(tmp_path / "direct", netplan)
+    content = imported(tmp_path / "out", *written, bond="bond0")
+    assert content == imported(tmp_path / "direct", netplan, bond="bond0")
     assert content == {
         "device": "mlx5_0/1",
         "mode": "connected",

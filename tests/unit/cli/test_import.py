@@ -104,9 +104,9 @@ def test_a_fault_is_one_line_and_code_2(
     assert why in capsys.readouterr().err
 
 
-def nmcli(path: Path, *words: str) -> Path:
+def nmcli(path: Path, *words: str, kind: str = "infiniband") -> Path:
     """Write the keyfile of a connection; `nmcli --offline` needs no daemon, and touches no file."""
-    command = ["nmcli", "--offline", "connection", "add", "type", "infiniband", *words]
+    command = ["nmcli", "--offline", "connection", "add", "type", kind, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     path.write_text(done.stdout)
@@ -156,4 +156,37 @@ def test_keyfiles_of_networkmanager(tmp_path: Path, capsys: Capture) -> None:
         "mtu": 65520,
         "address": ["10.0.0.1/24", "10.0.1.1/24", "fd00::1/64"],
         "child": {"0x8001": {"mtu": 2044, "address": ["10.1.0.1/24"]}},
+    }
+
+
+@pytest.mark.skipif(shutil.which("nmcli") is None, reason="no nmcli here (package network-manager)")
+def test_a_bond_and_a_nameless_child_of_networkmanager(tmp_path: Path, capsys: Capture) -> None:
+    nmcli(tmp_path / "child", "con-name", "storage", "p-key", "32773", "parent", "ib7")
+    nmcli(tmp_path / "parent", "con-name", "main", "ifname", "ib7")
+    options = "bond.options", "mode=active-backup,miimon=100,primary=ib1"
+    address = "ipv4.method", "manual", "ipv4.addresses", "10.0.0.1/24", "ipv6.method", "ignore"
+    words = *options, *address, "802-3-ethernet.mtu", "2000"
+    nmcli(tmp_path / "bond", "con-name", "b", "ifname", "bond0", *words, kind="bond")
+    for name in ("ib0", "ib1"):
+        path = nmcli(
+            tmp_path / name,
+            *("con-name", f"port-{name}", "ifname", name, "master", "bond0", "slave-type", "bond"),
+        )
+        path.write_text(
+            path.read_text().partition("Warning")[2].partition("\n")[2] or path.read_text()
+        )
+    out = tmp_path / "out"
+    devices = ("--device", "ib0=mlx5_0", "--device", "ib1=mlx5_1", "--device", "ib7=mlx5_7")
+    assert main(["import", *devices, "--output", str(out), str(tmp_path)]) == 0
+    assert {line.split(": ")[1] for line in capsys.readouterr().err.splitlines()} == {"ipv6.method"}
+    contents = {path.name: tomllib.loads(path.read_text()) for path in out.iterdir()}
+    child = contents["ib7.toml"]["child"]
+    assert list(child) == ["0x8005"]
+    assert "name" not in child["0x8005"]
+    assert contents["bond0.toml"] == {
+        "device": ["mlx5_0", "mlx5_1"],
+        "rail-primary": "mlx5_1",
+        "mode": "datagram",
+        "mtu": 2000,
+        "address": ["10.0.0.1/24"],
     }
