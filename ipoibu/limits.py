@@ -333,6 +333,7 @@ RAIL_POOR_S: Final = 1.0
 RAIL_POOR_MAX_S: Final = 64.0
 RAILS_JOINED_MAX: Final = 8  # rails with a queue pair each, of one interface: IPU_RAILS_MAX
 RAIL_PEERS_MAX: Final = 256  # hosts to which flows are spread over rails; further ones use one rail
+RAIL_STRANGERS_MAX: Final = 16  # hellos under way to hosts that have answered none
 RAIL_TARGETS_MAX: Final = 16  # as the bonding driver's arp_ip_target
 OPEN_WAIT_LOGGED_S: Final = 2.0  # a longer wait gets a line in the log
 

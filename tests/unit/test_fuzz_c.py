@@ -19,7 +19,7 @@ FUZZ = EXT / "tests" / "fuzz"
 def test_no_input_from_the_corpora_on_breaks_what_must_hold() -> None:
     """20 000 inputs a fuzzer under AddressSanitizer and UndefinedBehaviorSanitizer."""
     said = make("tests/fuzz", "CC=clang", "run", "RUNS=20000").splitlines()
-    targets = ("soft", "segment", "pump", "tap", "unicast", "mesh")
+    targets = ("soft", "segment", "pump", "tap", "unicast", "rails", "mesh")
     assert said == [f"ok {name} 20000 inputs" for name in targets]
 
 

@@ -617,6 +617,74 @@ def unicast_seeds(golden: dict[str, bytes]) -> dict[str, bytes]:
     }
 
 
+# Rails: the first byte of an action is its number; a place is a host, and 64 for the second wire
+
+SECOND_WIRE, DOWN = 64, 128
+PROOF, TO_ALL, WRONG = 1, 2, 0x84  # a bit of the code
+
+
+def hello_of_rails(place: int, how: int, *named: int, rail: int = 0, active: int = 0) -> bytes:
+    fields = len(named) | rail << 4 | active << 6
+    return struct.pack("<BBBB", 1, place - 1, fields, how) + bytes(named)
+
+
+def heard_of_rails(place: int, data: bytes) -> bytes:
+    return struct.pack("<BB", 0, place - 1) + sized(data)
+
+
+def sent_by_rails(place: int, count: int, flow: int) -> bytes:
+    return struct.pack("<BBBB", 3, place, count, flow)
+
+
+def met_on_rails(host: int) -> bytes:
+    """Make the host a peer on both wires."""
+    places, poll = (host, host | SECOND_WIRE), b"\7"
+    return b"".join(
+        hello_of_rails(place, how, *places, rail=rail) + poll
+        for rail, place in enumerate(places)
+        for how in (TO_ALL, PROOF)
+    )
+
+
+def rails_seeds(golden: dict[str, bytes]) -> dict[str, bytes]:
+    poll, second = b"\7", b"\6\x14"
+    known = b"".join(met_on_rails(host) for host in range(1, 4))
+    return {
+        "datagrams": heard_of_rails(1, IPV4 + ip(4, UDP(sport=1, dport=2)))
+        + heard_of_rails(1 | SECOND_WIRE, golden["encap.arp"])
+        + heard_of_rails(1 | DOWN, golden["encap.arp"])  # to all
+        + poll,
+        "peers": known + second + sent_by_rails(1, 20, 0) + sent_by_rails(2, 20, 7),
+        "full": known + sent_by_rails(1, 9, 0) + met_on_rails(4) + sent_by_rails(4, 9, 1),
+        "time": known + (second + poll) * 12 + met_on_rails(1),
+        "forged": hello_of_rails(1, 0, 1, 65)
+        + poll
+        + hello_of_rails(1, PROOF | WRONG, 1, 65)
+        + poll
+        + known
+        + hello_of_rails(1, PROOF | WRONG, 1, 66)
+        + poll
+        + hello_of_rails(1, 0, 1),
+        "address_of_another": known
+        + hello_of_rails(1, PROOF, 1, 2 | SECOND_WIRE)
+        + poll
+        + hello_of_rails(4, 0, 4, 2)
+        + poll
+        + hello_of_rails(4, PROOF, 4, 2 | SECOND_WIRE)
+        + second
+        + poll,
+        "rail_down": known
+        + hello_of_rails(1, PROOF, 1, 65 | DOWN)
+        + poll
+        + b"\4\2\1"
+        + poll
+        + sent_by_rails(1, 20, 3)
+        + b"\4\3\0"
+        + poll,
+        "broken": known + b"\5\0\0" + sent_by_rails(1, 9, 0) + b"\5\1\2" + sent_by_rails(2, 9, 0),
+    }
+
+
 def mesh_peer(host: int, how: int = 96) -> bytes:
     return struct.pack("<BBB", 0, host, how)
 
@@ -676,6 +744,7 @@ def main(directory: str) -> None:
         "segment": segment_seeds(),
         "tap": tap_seeds(),
         "unicast": unicast_seeds(golden),
+        "rails": rails_seeds(golden),
         "mesh": mesh_seeds(golden),
     }
     for target, seeds in corpora.items():
