@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ipoibu.migration.draft import LINK_LOCAL, Draft, Note, Place, other
+from ipoibu.migration.draft import LINK_LOCAL, Draft, Note, Place, is_infiniband_name, other
 
 # The numbers of the kernel's modes
 _MODES: Final = (
@@ -115,7 +115,7 @@ def _port(merged: dict[str, Draft], bond: Draft, name: str, notes: list[Note]) -
     """The draft of a port; of one that no file describes, if its name is one of InfiniBand."""
     if name in merged:
         return None if merged[name].is_bond else merged[name]
-    if name.startswith("ib"):
+    if is_infiniband_name(name):
         return Draft(bond.place, name)
     notes.append(other(bond.place, f"its port {name} is no InfiniBand interface of the files"))
     return None

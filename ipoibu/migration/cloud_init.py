@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_option
-from ipoibu.migration.draft import Draft, Note, Reading, other, prefix_length
+from ipoibu.migration.draft import Draft, Note, Reading, is_infiniband_name, other, prefix_length
 from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of
 
 _WITHOUT_EFFECT: Final = ("type", "name", "subnets", "keep_configuration", "bond_interfaces")
@@ -22,7 +22,7 @@ def read_version_1(path: Path, node: Any) -> Reading:
     for item in items_of(node):
         own = fields_of(item)
         kind, name = text_of(own.get("type")), text_of(own.get("name"))
-        is_infiniband = kind == "infiniband" or (kind == "physical" and name.startswith("ib"))
+        is_infiniband = kind == "infiniband" or (kind == "physical" and is_infiniband_name(name))
         if is_infiniband or kind == "bond":
             made = Draft(place_of(path, item, ""), name, is_bond=kind == "bond")
             _read(made, own)

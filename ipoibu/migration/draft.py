@@ -234,6 +234,11 @@ class Reading:
         self.defaults += other.defaults
 
 
+def is_infiniband_name(name: str) -> bool:
+    """Return whether the name alone says InfiniBand: ib0, ibp1s0, mlx5_ib0, mlx5_ib0.8001."""
+    return bool(re.match(r"ib|mlx\d*_?ib|mthca|hfi\d", name))
+
+
 def whole_number(text: str) -> int | None:
     """Read a number as C does: 0x8001, decimal, or octal with a leading 0; None for anything else."""
     if not text.isascii() or not text[:1].isdigit() or len(text) > _NUMBER_DIGITS_MAX:

@@ -19,6 +19,7 @@ from ipoibu.migration.draft import (
     Place,
     Reading,
     default_prefix_length,
+    is_infiniband_name,
     other,
     prefix_length,
     switch,
@@ -56,7 +57,7 @@ def read_ifcfg(path: Path) -> Reading:
     is_bond = _is_bond(name, kind, values)
     if is_suse(path, values):
         return read_suse(path, variables, notes)
-    if kind.lower() != "infiniband" and not is_bond and (kind or not name.startswith("ib")):
+    if kind.lower() != "infiniband" and not is_bond and (kind or not is_infiniband_name(name)):
         why = f"an interface of type {kind or 'unknown'}, not InfiniBand"
         return Reading(notes=[other(Place(path), why)])
     made = Draft(Place(path), name, notes=notes, is_bond=is_bond)

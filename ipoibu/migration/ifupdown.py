@@ -15,7 +15,7 @@ from ipoibu.errors import UsageError
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_option
 from ipoibu.migration.commands import take_command
-from ipoibu.migration.draft import Draft, Note, Place, Reading, other
+from ipoibu.migration.draft import Draft, Note, Place, Reading, is_infiniband_name, other
 
 DIRECTORY: Final = Path("/etc/network")
 BEGINNING: Final = re.compile(
@@ -148,7 +148,7 @@ def read_interfaces(path: Path) -> Reading:
         is_port = bool(re.search(r"\bbond[-_]master\b", keys))
         has_ports = bool(re.search(r"\b(bond[-_](slaves|mode)|slaves)\b", keys))
         is_bond = not is_port and (has_ports or name in masters)
-        if not (name.startswith("ib") or name in ports or is_bond or _is_infiniband(stanza)):
+        if not (is_infiniband_name(name) or name in ports or is_bond or _is_infiniband(stanza)):
             if name != "lo" and name not in foreign:
                 foreign.add(name)
                 reading.notes.append(other(stanza.place, f"{name}: no InfiniBand interface"))

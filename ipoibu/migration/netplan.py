@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_option
-from ipoibu.migration.draft import Draft, Note, Reading, switch
+from ipoibu.migration.draft import Draft, Note, Reading, is_infiniband_name, switch
 from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of
 
 _WITHOUT_EFFECT: Final = re.compile(
@@ -61,8 +61,8 @@ def _is_infiniband(made: Draft, node: Any) -> bool:
     names = (key, made.name, text_of(match.get("name")))
     if re.search(r"[*?\[]", made.name):
         made.leave(made.place, f"a file of ipoibu is for one interface, not for {made.name}")
-        made.name = key if key.startswith("ib") else ""
-    return "infiniband-mode" in own or any(name.startswith("ib") for name in names)
+        made.name = key if is_infiniband_name(key) else ""
+    return "infiniband-mode" in own or any(is_infiniband_name(name) for name in names)
 
 
 def _read(made: Draft, key: str, node: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_option
-from ipoibu.migration.draft import Draft, Note, Place, Reading, other, switch
+from ipoibu.migration.draft import Draft, Note, Place, Reading, is_infiniband_name, other, switch
 from ipoibu.migration.ini import Entry, read_entries
 
 _SUFFIXES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -124,7 +124,7 @@ def _is_infiniband(made: Draft, names: list[str], values: Mapping[tuple[str, str
         bool({"infiniband", "ipoib"} & set(types))
         or has_child
         or "IPoIB" in sections
-        or any(name.startswith("ib") for name in all_names)
+        or any(is_infiniband_name(name) for name in all_names)
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_option
-from ipoibu.migration.draft import Draft, Note, Place, Reading, other, switch
+from ipoibu.migration.draft import Draft, Note, Place, Reading, is_infiniband_name, other, switch
 from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of
 
 _WITHOUT_EFFECT: Final = re.compile(
@@ -46,7 +46,7 @@ def _read_interface(path: Path, item: Any) -> Reading:
     own = fields_of(item)
     name, kind = text_of(own.get("name")), text_of(own.get("type"))
     made = Draft(place_of(path, item, ""), name, is_bond=kind == "bond")
-    if kind not in ("infiniband", "bond") and not (not kind and name.startswith("ib")):
+    if kind not in ("infiniband", "bond") and not (not kind and is_infiniband_name(name)):
         why = f"{name or 'an interface'} of type {kind or 'unknown'}, not infiniband"
         return Reading(notes=[other(made.place, why)])
     if text_of(own.get("state")) == "absent":
@@ -61,8 +61,8 @@ def _read(made: Draft, key: str, node: Any) -> None:
     place, text = place_of(made.place.path, node, key), text_of(node)
     if key == "infiniband":
         _read_infiniband(made, node)
-    elif key == "link-aggregation" and made.is_bond:
-        _read_bond(made, node)
+    elif key in ("link-aggregation", "bond") and made.is_bond:
+        _read_bond(made, key, node)
     elif key in ("ipv4", "ipv6"):
         own = fields_of(node)
         if text_of(own.get("enabled")).lower() != "false":
@@ -97,18 +97,18 @@ def _read_infiniband(made: Draft, node: Any) -> None:
             _leave(made, place)
 
 
-def _read_bond(made: Draft, node: Any) -> None:
+def _read_bond(made: Draft, section: str, node: Any) -> None:
     for name, value in fields_of(node).items():
         if name in ("port", "slaves", "ports"):
             made.ports += texts_of(value)
         elif name == "options":
             for option, each in fields_of(value).items():
-                place = place_of(made.place.path, each, f"link-aggregation.options.{option}")
+                place = place_of(made.place.path, each, f"{section}.options.{option}")
                 take_bond_option(made, option, ",".join(texts_of(each)), place)
         elif name == "ports-config":
-            made.leave(place_of(made.place.path, value, f"link-aggregation.{name}"), draft.UNKNOWN)
+            made.leave(place_of(made.place.path, value, f"{section}.{name}"), draft.UNKNOWN)
         else:
-            place = place_of(made.place.path, value, f"link-aggregation.{name}")
+            place = place_of(made.place.path, value, f"{section}.{name}")
             take_bond_option(made, name, text_of(value), place)
 
 

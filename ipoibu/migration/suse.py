@@ -12,7 +12,7 @@ from typing import Final
 from ipoibu.daemon.config_file import read_text
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_options
-from ipoibu.migration.draft import Draft, Note, Place, Reading, other, switch
+from ipoibu.migration.draft import Draft, Note, Place, Reading, is_infiniband_name, other, switch
 from ipoibu.migration.shell_variables import Variable
 
 PREFIX: Final = "ifcfg-"
@@ -21,11 +21,11 @@ COMMON_ROUTES: Final = "routes"
 DIRECTORY: Final = "/etc/sysconfig/network"
 
 _OWN: Final = re.compile(
-    r"STARTMODE|IPOIB_(MODE|UMCAST)|IPADDR_\w+|PREFIXLEN\w*|ETHERDEVICE|INTERFACETYPE|LLADDR|USERCONTROL"
+    r"STARTMODE|IPOIB(_\w+)?|IPADDR_\w+|PREFIXLEN\w*|ETHERDEVICE|INTERFACETYPE|LLADDR|USERCONTROL"
     r"|BONDING_SLAVE_?\d+|BONDING_MODULE_OPTS|DHCLIENT\w*"
 )
 _WITHOUT_EFFECT: Final = re.compile(
-    r"NAME|USERCONTROL|NETMASK\w*|PREFIXLEN\w*|BROADCAST\w*|NETWORK\w*|IPOIB_UMCAST|DEVICE|INTERFACETYPE"
+    r"NAME|IPOIB|USERCONTROL|NETMASK\w*|PREFIXLEN\w*|BROADCAST\w*|NETWORK\w*|IPOIB_UMCAST|DEVICE|INTERFACETYPE"
     r"|LINK_REQUIRED|TYPE|BONDING_MASTER|FORCE_INTERFACES|IFPLUGD_PRIORITY|SCOPE\w*|REMOTE_IPADDR\w*"
 )
 _REASONS: Final = (
@@ -52,11 +52,13 @@ def read_suse(path: Path, variables: Mapping[str, Variable], notes: list[Note]) 
     values = {key: each.value for key, each in variables.items()}
     kind = (values.get("INTERFACETYPE") or values.get("TYPE", "")).lower()
     is_bond = bool(switch(values.get("BONDING_MASTER", "no")))
-    has_mode = any(key.startswith("IPOIB_") for key in values)
-    if not (kind == "infiniband" or name.startswith("ib") or has_mode or is_bond):
+    has_mode = any(key.startswith("IPOIB") for key in values)
+    if not (kind == "infiniband" or is_infiniband_name(name) or has_mode or is_bond):
         why = f"an interface of type {kind or 'unknown'}, not InfiniBand"
         return Reading(notes=[other(Place(path), why)])
     made = Draft(Place(path), name, notes=notes, is_bond=is_bond)
+    if child := re.fullmatch(r".+\.([0-9a-fA-F]{1,4})", name):  # wicked's rule: hexadecimal
+        made.take_pkey(f"0x{child[1]}", Place(path))
     for variable in variables.values():
         if variable.value:
             _read(made, variable, values)
@@ -86,7 +88,9 @@ def _read(made: Draft, variable: Variable, values: Mapping[str, str]) -> None:
     elif name == "STARTMODE":
         if value.lower() in ("manual", "off"):
             made.leave(place, draft.START)
-    elif name == "ETHERDEVICE":
+    elif name == "IPOIB_PKEY":
+        made.take_pkey(value if value.lower().startswith("0x") else f"0x{value}", place)
+    elif name in ("IPOIB_DEVICE", "ETHERDEVICE"):
         made.parent = value
     elif re.fullmatch(r"BONDING_SLAVE_?\d+", name):
         made.ports.append(value)

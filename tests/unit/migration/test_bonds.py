@@ -59,6 +59,10 @@ BONDS = {
         "    port: [ib0, ib1]\n    options: {miimon: 100, primary: ib1, updelay: 200}\n"
         "- {name: ib0, type: infiniband}\n"
     },
+    "nmstate, as its page on InfiniBand has it": {
+        "a.yml": "interfaces:\n- name: bond0\n  type: bond\n  bond: {mode: active-backup, port: [ib0, ib1],"
+        " options: {primary: ib1, updelay: 200}}\n  ipv4: {address: [{ip: 10.0.0.1, prefix-length: 24}]}\n"
+    },
     "role": {
         "a.yml": "network_connections:\n- {name: b0, interface_name: bond0, type: bond, bond: {"
         "mode: active-backup, miimon: 100, primary: ib1, updelay: 200},"

@@ -97,6 +97,22 @@ def test_a_child_is_one_by_its_name(tmp_path: Path) -> None:
     assert notes == []
 
 
+def test_the_p_key_of_a_child_is_hexadecimal(tmp_path: Path) -> None:
+    texts = {
+        "ifcfg-ib0": "IPOIB=yes\nBOOTPROTO=none\n",
+        "ifcfg-custom1": f"{HEAD}IPOIB=yes\nIPOIB_DEVICE=ib0\nIPOIB_PKEY=8002\n",
+        "ifcfg-ib0.5": HEAD,
+        "ifcfg-ib0.8003": f"{HEAD}IPOIB_PKEY=0x8004\n",
+    }
+    results, notes = imported(tmp_path, texts)
+    assert results == {
+        "ib0": {"child": {"0x8002": {"name": "custom1"}, "0x8005": {"name": "ib0.5"}, "0x8004": {}}}
+    }
+    assert [note.partition(": ")[2] for note in notes] == [
+        "ib0.8003 says another partition than 0x8004: here ib0.8004"
+    ]
+
+
 def test_other_interfaces_are_noted(tmp_path: Path) -> None:
     texts = {"ifcfg-eth0": HEAD, "ifcfg-ib0": HEAD}
     assert imported(tmp_path, texts)[1] == [
