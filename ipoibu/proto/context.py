@@ -167,7 +167,7 @@ class EngineContext:
         self._drops = Drops(observe)
         self._own: Counter[IpAddress] = Counter()
         self._effects: list[Effect] = []
-        self._warnings: dict[str, TokenBucket] = {}  # by counter
+        self._warnings: dict[str, TokenBucket] = {}  # by counter, or kind of line
         self._groups = {group.mgid: group for group in config.params.groups}
         self._guest_qpns = frozenset(config.guest_qpns)
 
@@ -212,9 +212,13 @@ class EngineContext:
     def warn(self, reason: str, now: float, text: str) -> None:
         """Count `reason`, and log `text` unless there were many such lines lately: peers can cause it."""
         self.count(reason)
-        bucket = self._warnings.setdefault(reason, TokenBucket(PEER_LOGS_PER_S, PEER_LOGS_BURST))
+        self.log(reason, now, logging.WARNING, text)
+
+    def log(self, kind: str, now: float, level: int, text: str) -> None:
+        """Log `text`, unless there were many lines of that kind lately."""
+        bucket = self._warnings.setdefault(kind, TokenBucket(PEER_LOGS_PER_S, PEER_LOGS_BURST))
         if bucket.take(now):
-            self.emit(Log(logging.WARNING, text))
+            self.emit(Log(level, text))
 
     def take(self, now: float = 0.0) -> list[Effect]:
         """Return the effects since the last call, in the order of their emission."""

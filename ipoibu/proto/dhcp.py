@@ -35,7 +35,7 @@ from ipoibu.proto.context import Dad, DhcpIdentity, EngineContext
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.dhcp_grant import Granted, LeaseStatus, duration
 from ipoibu.proto.dhcp_state import HELD, MACHINE, TRIES, Action, Input, State
-from ipoibu.proto.effects import Forward, LeaseChanged, Log, WatchDhcp
+from ipoibu.proto.effects import Forward, LeaseChanged, WatchDhcp
 from ipoibu.proto.table import Machine
 from ipoibu.proto.transition import Topic, step
 from ipoibu.wire import dhcp
@@ -134,7 +134,9 @@ class DhcpClient:
             return False
         kind = message.kind
         fed = _REPLIES.get(kind) if kind is not None else None
-        if fed is None or not self._is_valid_untrusted(fed, message):
+        # What changes nothing is not read: our number is no secret, and a message may be long.
+        is_awaited = fed is not None and not MACHINE.ignores(self.state, fed)
+        if fed is None or not is_awaited or not self._is_valid_untrusted(fed, message):
             self._context.count("dhcp_unexpected")
             return True
         self._feed(now, fed)
@@ -190,7 +192,7 @@ class DhcpClient:
             subject = self._grant.lease.address.ip if self._grant is not None else "none"
             self._context.observe(step(Topic.LEASE, subject, before, self.state, fed))
         if self.state is not before or fed is Input.EXPIRED:
-            self._tell(fed)
+            self._tell(now, fed)
         for action in actions:
             self._act(now, action)
 
@@ -203,7 +205,7 @@ class DhcpClient:
                 self._secs = self._elapsed(now)
                 hint = [] if self._hint is None else [(Code.REQUESTED_ADDRESS, self._hint.packed)]
                 self._broadcast(now, Kind.DISCOVER, [*hint, *self._wishes()])
-                self._tell_silence()
+                self._tell_silence(now)
             case Action.TAKE | Action.STORE:
                 assert self._offer is not None, "a reply causes this action"
                 self._grant = self._offer
@@ -399,33 +401,33 @@ class DhcpClient:
 
     # ---- the log
 
-    def _tell(self, fed: Input) -> None:
+    def _tell(self, now: float, fed: Input) -> None:
         """Log what an operator has to know of a step."""
         grant = self._grant
         place = f"{grant.lease.address} of the server {grant.lease.server}" if grant else ""
         match fed:
             case Input.UNIQUE if self.state is State.BOUND and grant is not None:
                 text = f"DHCP: {place} for {duration(grant.lease.lease_s)}"
-                self._log(logging.INFO, text)
+                self._log(now, logging.INFO, text)
             case Input.CONFLICT if grant is not None:
                 text = f"DHCP: another host has {place}: declined; asking again in"
-                self._log(logging.WARNING, f"{text} {DHCP_PAUSE_S:.0f} s")
+                self._log(now, logging.WARNING, f"{text} {DHCP_PAUSE_S:.0f} s")
             case Input.NAK if grant is not None:
-                self._log(logging.WARNING, f"DHCP: a server refuses {place}")
+                self._log(now, logging.WARNING, f"DHCP: a server refuses {place}")
             case Input.EXPIRED if grant is not None:
-                self._log(logging.WARNING, f"DHCP: the lease of {place} has expired")
+                self._log(now, logging.WARNING, f"DHCP: the lease of {place} has expired")
             case Input.SPENT if self.state is State.CHECKING and grant is not None:
                 text = f"DHCP: no server answers: using {place}, whose lease goes on"
-                self._log(logging.WARNING, text)
+                self._log(now, logging.WARNING, text)
 
-    def _tell_silence(self) -> None:
+    def _tell_silence(self, now: float) -> None:
         """Log, ever more rarely, that no server answers."""
         if self._sent > 1 and self._backoff.refusals.add():
             times = self._backoff.refusals.times
-            self._log(logging.WARNING, f"DHCP: no server answers{times}; asking on")
+            self._log(now, logging.WARNING, f"DHCP: no server answers{times}; asking on")
 
-    def _log(self, level: int, text: str) -> None:
-        self._context.emit(Log(level, text))
+    def _log(self, now: float, level: int, text: str) -> None:
+        self._context.log("dhcp", now, level, text)
 
 
 def grant_untrusted(raw: bytes, since_s: float) -> Grant:

@@ -38,7 +38,7 @@ from ipoibu.proto.dhcp6_state import (
     State,
 )
 from ipoibu.proto.dhcp_grant import Granted, LeaseStatus, duration
-from ipoibu.proto.effects import Forward, Lease6Changed, Log, WatchDhcp
+from ipoibu.proto.effects import Forward, Lease6Changed, WatchDhcp
 from ipoibu.proto.table import Machine
 from ipoibu.proto.transition import Topic, step
 from ipoibu.wire import dhcp6, dhcp6_lease
@@ -201,7 +201,7 @@ class Dhcp6Client:
         """§18.2.9: keep the best advertisement until the first wait is over; take the first one later."""
         status, text = dhcp6_lease.verdict_untrusted(message, self._identity.iaid)
         if status is not Status.SUCCESS:
-            self._refused(status, text)
+            self._refused(now, status, text)
             return
         lease = Lease6.of_untrusted(message, self._identity.iaid, self._wanted)
         value = message.option(Code.PREFERENCE)
@@ -224,10 +224,10 @@ class Dhcp6Client:
         elif status is Status.NOT_ON_LINK:
             self._feed(now, Input.REFUSED)
         elif status is Status.NO_ADDRS_AVAIL and self.state is State.REQUESTING:
-            self._refused(status, text)
+            self._refused(now, status, text)
             self._feed(now, Input.REFUSED)
         elif status is not Status.SUCCESS:
-            self._refused(status, text)
+            self._refused(now, status, text)
         else:
             self._granted_untrusted(now, message, held.ip if held is not None else self._wanted)
 
@@ -253,16 +253,18 @@ class Dhcp6Client:
         elif status is Status.NOT_ON_LINK:
             self._feed(now, Input.REFUSED)
         else:
-            self._refused(status, text)
+            self._refused(now, status, text)
 
-    def _refused(self, status: Status, text: str) -> None:
+    def _refused(self, now: float, status: Status, text: str) -> None:
         """Count a server's failure, and log it ever more rarely."""
         self._context.count("dhcp6_refused")
         if self._silence.add():
             words = f" ({text[:80]})" if text else ""
             name = status.name.lower().replace("_", " ")
             self._log(
-                logging.WARNING, f"DHCPv6: a server refuses: {name}{words}{self._silence.times}"
+                now,
+                logging.WARNING,
+                f"DHCPv6: a server refuses: {name}{words}{self._silence.times}",
             )
 
     # ---- the machine
@@ -282,7 +284,7 @@ class Dhcp6Client:
             subject = self._grant.lease.address.ip if self._grant is not None else "IPv6"
             self._context.observe(step(Topic.LEASE, subject, before, self.state, fed))
         if self.state is not before or fed is Input.EXPIRED:
-            self._tell(fed)
+            self._tell(now, fed)
         if fed is Input.REFUSED:
             self._wanted = None
         for action in actions:
@@ -303,7 +305,7 @@ class Dhcp6Client:
                 assert self._reply is not None, "a reply causes this action"
                 self._grant = self._reply
             case Action.SOLICIT:
-                self._tell_silence()
+                self._tell_silence(now)
                 self._send(now, Kind.SOLICIT, [self._association(), *self._wishes()])
             case Action.REQUEST:
                 self._ask(now, Kind.REQUEST)
@@ -490,7 +492,7 @@ class Dhcp6Client:
 
     # ---- the log
 
-    def _tell(self, fed: Input) -> None:
+    def _tell(self, now: float, fed: Input) -> None:
         """Log what an operator has to know of a step."""
         grant = self._grant
         if grant is None:
@@ -498,26 +500,26 @@ class Dhcp6Client:
         place = f"{grant.lease.address.ip} of the server {grant.lease.server.hex(':')}"
         match fed:
             case Input.UNIQUE if self.state is State.BOUND:
-                self._log(logging.INFO, f"DHCPv6: {place} for {duration(grant.lease.lease_s)}")
+                self._log(now, logging.INFO, f"DHCPv6: {place} for {duration(grant.lease.lease_s)}")
             case Input.CONFLICT:
                 text = f"DHCPv6: another host has {place}: declined; asking again in"
-                self._log(logging.WARNING, f"{text} {DHCP_PAUSE_S:.0f} s")
+                self._log(now, logging.WARNING, f"{text} {DHCP_PAUSE_S:.0f} s")
             case Input.REFUSED:
-                self._log(logging.WARNING, f"DHCPv6: a server refuses {place}")
+                self._log(now, logging.WARNING, f"DHCPv6: a server refuses {place}")
             case Input.EXPIRED:
-                self._log(logging.WARNING, f"DHCPv6: the lease of {place} has expired")
+                self._log(now, logging.WARNING, f"DHCPv6: the lease of {place} has expired")
             case Input.SPENT if self.state is State.CHECKING:
                 text = f"DHCPv6: no server answers: using {place}, whose lease goes on"
-                self._log(logging.WARNING, text)
+                self._log(now, logging.WARNING, text)
 
-    def _tell_silence(self) -> None:
+    def _tell_silence(self, now: float) -> None:
         """Log, ever more rarely, that no server answers."""
         if self._sent > 1 and self._silence.add():
             times = self._silence.times
-            self._log(logging.WARNING, f"DHCPv6: no server answers{times}; asking on")
+            self._log(now, logging.WARNING, f"DHCPv6: no server answers{times}; asking on")
 
-    def _log(self, level: int, text: str) -> None:
-        self._context.emit(Log(level, text))
+    def _log(self, now: float, level: int, text: str) -> None:
+        self._context.log("dhcp6", now, level, text)
 
 
 def grant6_untrusted(raw: bytes, since_s: float, identity: Dhcp6Identity) -> Grant6:

@@ -18,6 +18,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Final, Self
 
 from ipoibu.errors import BadFrame
+from ipoibu.limits import LEASE_LIST_MAX
 from ipoibu.wire import Octets, ip, udp
 
 REASONS: Final = udp.REASONS | {"dhcp_short", "dhcp_cookie", "dhcp_option"}
@@ -269,10 +270,11 @@ def address_untrusted(value: bytes) -> IPv4Address:
 
 
 def addresses_untrusted(value: bytes) -> tuple[IPv4Address, ...]:
-    """Read an option that lists addresses, at least one."""
+    """Read an option that lists addresses, at least one; the first `LEASE_LIST_MAX`."""
     if not value or len(value) % 4:
         raise BadFrame("dhcp_option")
-    return tuple(IPv4Address(value[at : at + 4]) for at in range(0, len(value), 4))
+    kept = value[: 4 * LEASE_LIST_MAX]
+    return tuple(IPv4Address(kept[at : at + 4]) for at in range(0, len(kept), 4))
 
 
 def number_untrusted(value: bytes, size_bytes: int) -> int:
@@ -292,10 +294,11 @@ def prefix_len_untrusted(value: bytes) -> int:
 
 
 def routes_untrusted(value: bytes) -> tuple[tuple[IPv4Network, IPv4Address], ...]:
-    """Read classless static routes (RFC 3442): destination and router, 0.0.0.0 for on-link."""
-    routes = []
+    """Read classless static routes (RFC 3442): destination and router, 0.0.0.0 for on-link; the first
+    `LEASE_LIST_MAX`."""
+    routes: list[tuple[IPv4Network, IPv4Address]] = []
     at = 0
-    while at < len(value):
+    while at < len(value) and len(routes) < LEASE_LIST_MAX:
         length = value[at]
         octets = (length + 7) // 8
         end = at + 1 + octets + 4

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final, Self, TypeVar
 
 from ipoibu.errors import BadFrame
-from ipoibu.limits import IPV4_MIN_MTU, LEASE_LIST_MAX, LEASE_MIN_S
+from ipoibu.limits import IPV4_MIN_MTU, LEASE_MIN_S
 from ipoibu.wire import dhcp
 from ipoibu.wire.dhcp import Code, Message
 
@@ -81,7 +81,7 @@ class Lease:
             max(rebinding_s, _REBINDING * LEASE_MIN_S),
             _routes(message),
             mtu if mtu is not None and mtu >= IPV4_MIN_MTU else None,
-            (_read(message, Code.DNS, dhcp.addresses_untrusted) or ())[:LEASE_LIST_MAX],
+            _read(message, Code.DNS, dhcp.addresses_untrusted) or (),
             _read(message, Code.DOMAIN_NAME, dhcp.text_untrusted) or "",
             _read(message, Code.DOMAIN_SEARCH, dhcp.search_untrusted) or (),
         )
@@ -128,4 +128,4 @@ def _routes(message: Message) -> tuple[Route, ...]:
         routers = _read(message, Code.ROUTER, dhcp.addresses_untrusted) or ()
         found = [(IPv4Network("0.0.0.0/0"), via) for via in routers[:1]]
     usable = [(net, via) for net, via in found if via is None or _is_host(via)]
-    return tuple(usable[:LEASE_LIST_MAX])
+    return tuple(usable)
