@@ -14,7 +14,6 @@
 #define UDP_BYTES  8
 #define ID_OFFSET  4 /* of the identification in an IPv4 header */
 #define POLYNOMIAL 0xedb88320u
-#define ORDER_OF_X 0xffffffffu /* x^(2^32 - 1) is 1: the polynomial is primitive */
 
 static void put_ipv6(uint8_t ip[IPV6_BYTES], const struct in6_addr *src, const struct in6_addr *dst,
                      uint16_t udp_length)
@@ -105,18 +104,6 @@ static uint32_t multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-static uint32_t power_of_x(uint32_t exponent)
-{
-    uint32_t power = 1u << 31, square = 1u << 30;
-
-    for (; exponent != 0; exponent >>= 1) {
-        if (exponent & 1)
-            power = multiply(power, square);
-        square = multiply(square, square);
-    }
-    return power;
-}
-
 /*
  * A CRC is linear: another identification changes it by the CRC (without the inversions) of a
  * message that is 0 but for these two bytes, which is their polynomial times x^n for the n bits
@@ -125,8 +112,18 @@ static uint32_t power_of_x(uint32_t exponent)
  */
 bool soft_icrc_check_any_id(uint32_t seed, const uint8_t *packet, size_t len)
 {
+    /* x to the power of -8 times 1, 2, 4 ..: a multiplication for each bit of the length. A flood
+     * of bad packets makes us do this for each of them. */
+    static const uint32_t inverse[] = {
+        0x6567cb95, 0xd7125358, 0x5b358fd3, 0x2e9bb40b, 0x12a59a49, 0x8df9403d,
+        0x5139de12, 0xba340226, 0x29c45641, 0x12fbc105, 0xecd30c55, 0x3755ebd8,
+        0x24ee460c, 0x23783fcf, 0x479933fc, 0xa39442a5, 0x9ea0056d,
+    };
     size_t bytes = IPV4_BYTES - ID_OFFSET + UDP_BYTES + len - SOFT_ICRC_BYTES;
-    uint32_t id = multiply(difference(seed, packet, len), power_of_x(ORDER_OF_X - 8 * bytes));
+    uint32_t id = difference(seed, packet, len);
 
+    for (size_t k = 0; bytes >> k != 0; k++)
+        if (bytes >> k & 1)
+            id = multiply(id, inverse[k]);
     return id >> 16 == 0;
 }
