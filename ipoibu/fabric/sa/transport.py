@@ -14,7 +14,7 @@ from ipoibu.addr import Gid, PKey
 from ipoibu.errors import BadFrame, Closed, IpoibuError
 from ipoibu.fabric.effect_loop import TimedEffectLoop
 from ipoibu.fabric.sa.mad_port import MadPort, MadPortInfo, MadTo
-from ipoibu.limits import SA_EVENTS_MAX
+from ipoibu.limits import SA_EVENTS_MAX, SA_PAUSE_S, SA_ROUND
 from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.effects import Count
 from ipoibu.proto.sa_errors import Asked, NoAnswer, no_answer, refusal
@@ -68,12 +68,13 @@ class SaTransport:
         self._events: deque[Event] = deque(maxlen=SA_EVENTS_MAX)
         self._event_came = asyncio.Event()
         self._poll: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._send_errors = Repeats()
         self._info = port.look()
         self._requests.sa_lid = self._info.sa_lid
         try:
-            self._loop.add_reader(port.fileno(), self._drain)
+            self._loop.add_reader(port.fileno(), self._readable)
             self._has_reader = True
         except OSError:
             self._has_reader = False
@@ -102,8 +103,9 @@ class SaTransport:
         for future in self._waiting:
             if not future.done():
                 future.set_exception(Closed(CLOSED))
-        if self._poll is not None:
-            self._poll.cancel()
+        for timer in (self._poll, self._pause):
+            if timer is not None:
+                timer.cancel()
         if self._has_reader:
             self._loop.remove_reader(self._port.fileno())
         self._port.close()
@@ -212,20 +214,35 @@ class SaTransport:
             _log.warning("%s: the SA client cannot read the state of its port: %s", place, error)
 
     def _poll_port(self) -> None:
-        """Read all datagrams, now and again soon: the loop cannot watch the descriptor."""
-        self._drain()
+        """Read datagrams, now and again soon: the loop cannot watch the descriptor."""
         wait_s = BUSY_POLL_S if len(self._requests) else IDLE_POLL_S
+        if self._drain():
+            wait_s = SA_PAUSE_S
         if not self._is_closed:
             self._poll = self._loop.call_later(wait_s, self._poll_port)
 
-    def _drain(self) -> None:
-        while (received := self._port.receive()) is not None:
+    def _readable(self) -> None:
+        if self._drain() and not self._is_closed:
+            self._loop.remove_reader(self._port.fileno())
+            self._pause = self._loop.call_later(SA_PAUSE_S, self._watch)
+
+    def _watch(self) -> None:
+        self._loop.add_reader(self._port.fileno(), self._readable)
+
+    def _drain(self) -> bool:
+        """Read a round of datagrams; return whether there may be more. Any member can send us some, faster
+        than we read, and the loop has other work."""
+        for _ in range(SA_ROUND):
+            received = self._port.receive()
+            if received is None:
+                return False
             if received.status:
                 # a request came back without an answer: our own timers are shorter, and have retried it
                 self.counts["sa_unsent"] += 1
                 continue
             peer = SaAddress(received.lid, received.qpn)
             self._effects.perform(self._requests.received(self._loop.time(), peer, received.raw))
+        return True
 
     def _carry_out(self, effect: SaEffect) -> None:
         match effect:

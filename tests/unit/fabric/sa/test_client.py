@@ -17,10 +17,10 @@ import pytest
 from ipoibu.addr import Gid, PKey, Qpn
 from ipoibu.errors import Closed, LinkError
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.mad_port import MadPortInfo, MadTo
+from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.fabric.sa.transport import Event
 from ipoibu.ib import Destination, PartitionParams
-from ipoibu.limits import SA_EVENTS_MAX
+from ipoibu.limits import SA_EVENTS_MAX, SA_ROUND
 from ipoibu.proto.sa_errors import (
     InsufficientComponents,
     InvalidRequest,
@@ -386,6 +386,29 @@ def test_unread_events_are_bounded_and_the_oldest_go() -> None:
         assert await anext(client.events()) == Notice(Trap.GROUP_CREATED, group(3))
 
     run(scenario)
+
+
+@pytest.mark.parametrize("has_reader", [True, False])
+def test_a_flood_of_datagrams_that_nobody_asked_for_does_not_keep_the_client_waiting(
+    monkeypatch: pytest.MonkeyPatch, has_reader: bool
+) -> None:
+    """Any member of the subnet can send them, here for ever, beside the SA's answers."""
+    flood = MadIn(bytes(256), 99, Qpn(1), 0)
+    receive = FakePort.receive
+    monkeypatch.setattr(FakePort, "receive", lambda port: receive(port) or flood)
+    if not has_reader:
+        monkeypatch.setattr(asyncio.SelectorEventLoop, "add_reader", _refuse)
+
+    async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
+        async with asyncio.timeout(60):
+            await client.join(mgid.broadcast(DEFAULT))
+        assert client.counts["mad_version"] >= SA_ROUND // 2
+
+    run(scenario)
+
+
+def _refuse(*_: object) -> None:
+    raise OSError
 
 
 def test_closing_ends_the_events() -> None:
