@@ -147,6 +147,7 @@ nightly-mutation: deps-test $(VENV)/.dev build
 
 nightly-attack: deps-test $(VENV)/.dev build
 	$(SUDO) env ATTACK_SECONDS=5 $(PYTEST) tests/netns/test_attack.py
+	$(SUDO) $(PY) -m tests.attack.ratios
 
 # Hosts under seeded faults for HOURS hours (docs/fuzzing.md).
 soak: deps-test $(VENV)/.dev build

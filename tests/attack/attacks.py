@@ -112,6 +112,15 @@ def gsi(target: Target) -> Flood:
     )
 
 
+def mads(target: Target) -> Flood:
+    """Datagrams of no class that we speak, to queue pair 1."""
+    header = mad.Header(0x09, 1, SEND, 1, 1)
+    options = ("source:4", f"random:{DATAGRAM + 8}:8")
+    return Flood(
+        _datagram(target, header.pack().ljust(256, b"\0"), mad.GSI_QPN, mad.GSI_QKEY), options
+    )
+
+
 def stale_request(target: Target, peer: Gid, remote_qpn: int) -> Flood:
     """REQs that name the queue pair of the peer of a living connection (IBA volume 1, §12.9.8.3.1)."""
     request = Req(
@@ -158,6 +167,13 @@ def introductions(target: Target) -> Flood:
         f"count:{ENCAP + 8 + 20 + 2}:2",  # the end of its IP address
     )
     return Flood(_datagram(target, frame), options)
+
+
+def station(target: Target) -> Flood:
+    """ARP requests of one queue pair in the name of ever new IP addresses."""
+    message = arp.request(HwAddr(Qpn(0x666), STRANGER), IPv4Address("10.78.0.0"), target.ipv4)
+    frame = Encap(EtherType.ARP, message.pack()).pack()
+    return Flood(_datagram(target, frame), (f"count:{ENCAP + 8 + 20 + 2}:2",))
 
 
 def poison(target: Target, victim: IPv4Address) -> Flood:
