@@ -94,5 +94,23 @@ def test_state_machines_and_drawings_are_within_their_pages(site: Path) -> None:
     source = (ROOT / "docs/state-machines.md").read_text(encoding="utf-8")
     assert page.count('<figure class="machine"><svg') == source.count("```mermaid") > 10
     assert "stateDiagram" not in page
-    drawn = text(site, "design.html").count('<figure class="drawing"')
-    assert drawn == len(list((ROOT / "docs/drawings").iterdir()))
+    pages = ("index.html", "design.html")
+    drawn = [text(site, each).count('<figure class="drawing"') for each in pages]
+    assert drawn[0] == 1
+    assert sum(drawn) == len(list((ROOT / "docs/drawings").iterdir()))
+
+
+def test_a_page_that_is_opened_as_a_file_has_what_its_search_needs(site: Path) -> None:
+    """A browser reads no file there, and starts no worker: the index and the worker are scripts."""
+    script = text(site, "search/search_index.js")
+    assert script.removeprefix("var __index = ") == text(site, "search/search_index.json")
+    for page in site.rglob("*.html"):
+        (source,) = re.findall(r'<script src="([^"]*iframe-worker.js)"', page.read_text("utf-8"))
+        target = site / "iframe-worker.js"
+        assert (page.parent / source).resolve() == target or page.name == "404.html"
+    shim = target.read_text(encoding="utf-8")
+    (bundle,) = (site / "assets/javascripts").glob("bundle.*.js")
+    (worker,) = (site / "assets/javascripts/workers").glob("search.*.js")
+    for name, wanted in (("Worker", bundle), ("IFrameWorker", worker)):  # the theme asks for these
+        assert f"window.{name} = " in shim
+        assert name in wanted.read_text(encoding="utf-8")
