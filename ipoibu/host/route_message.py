@@ -97,6 +97,7 @@ class RouteReader:
         self.nexthops: Mapping[int, tuple[NextHop, ...]] = {}
         """The kernel's nexthop objects, with their hops over the interface."""
         self._index = index
+        self._output = _NUMBER.pack(index)
         self._known: dict[tuple[_Head, tuple[tuple[int, bytes], ...]], RouteEntry] = {}
 
     def read(
@@ -112,13 +113,19 @@ class RouteReader:
         )
         if kind not in _KINDS or flags & RTM_F_CLONED or family not in (_AF_INET, _AF_INET6):
             return None
-        destination = b""
+        destination, output = b"", self._output
         used: list[tuple[int, bytes]] = [(0, bytes((source_bits,)))] if source_bits else []
         for number, value in attributes(data, offset + _FIRST_ATTRIBUTE, offset + length):
             if number == _RTA_DST:
                 destination = value
             elif number in _USED:
                 used.append((number, value))
+                if number == _RTA_OIF:
+                    output = value
+                elif number in _SEVERAL:
+                    output = self._output
+        if output != self._output:  # the hosts of another link can invent many gateways
+            used = [each for each in used if each[0] not in _GATEWAYS]
         is_dead = not removed and bool(flags & RTNH_F_DEAD)
         entry = self._shared((family, kind, tos, table, protocol, is_dead, removed), tuple(used))
         if family == _AF_INET:
@@ -174,6 +181,8 @@ class RouteReader:
             offset += (length + 3) & ~3
 
 
+_GATEWAYS: Final = (_RTA_GATEWAY, _RTA_VIA)
+_SEVERAL: Final = (_RTA_MULTIPATH, _RTA_NH_ID)
 _USED: Final = frozenset(
     (
         _RTA_SRC,

@@ -12,12 +12,14 @@ from dataclasses import replace
 from ipaddress import IPv6Address
 
 from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.limits import REDIRECTS_BURST, REDIRECTS_PER_S
 from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.effects import AskProxy, Deliver, Log
 from ipoibu.proto.neigh import Neighbours
 from ipoibu.proto.proxied import Proxied, ProxyRoute
 from ipoibu.proto.proxies import Proxies
+from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.routers import Routers
 from ipoibu.wire import ndisc
 from ipoibu.wire.encap import EtherType
@@ -53,6 +55,7 @@ class NdResolver:
         self._routers = routers
         self._proxies = proxies
         self._proxied = proxied
+        self._redirected = TokenBucket(REDIRECTS_PER_S, REDIRECTS_BURST)
 
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
@@ -132,14 +135,24 @@ class NdResolver:
                 return
             case Redirect() if is_host(message.target) and message.target not in self._addresses:
                 is_router = message.target != message.redirected  # RFC 4861 §8.3
-                if self._may_redirect(message.source):
+                if self._may_redirect(now, message):
                     self._learn(now, message.target, message.lladdr, is_router)
         self._context.emit(Deliver(ndisc.strip_untrusted(packet)[0]))
 
-    def _may_redirect(self, source: IPv6Address) -> bool:
-        """Return whether packets of ours go to `source`, as RFC 4861 §8.1 demands of a redirect; the stack
-        checks that for the packet's destination."""
-        return source in self._routers or self._neighbours.is_gateway(source)
+    def _may_redirect(self, now: float, message: Redirect) -> bool:
+        """Return whether a redirect may teach us its target.
+
+        Packets of ours go to its sender, as RFC 4861 §8.1 demands; the stack checks that for the packet's
+        destination. Of many new targets we ask when we send to them.
+        """
+        source = message.source
+        if source not in self._routers and not self._neighbours.is_gateway(source):
+            return False
+        if self._neighbours.hwaddr(message.target) is not None or self._redirected.take(now):
+            return True
+        text = f"too many redirects of {source}: learned no address from some"
+        self._context.warn("redirect_limited", now, text)
+        return False
 
     def _is_refused(self, now: float, source: FrameSource, message: ndisc.Message) -> bool:
         """Return whether the option contradicts the datagram; a redirect names another host anyway."""

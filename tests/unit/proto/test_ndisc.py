@@ -9,6 +9,7 @@ from ipaddress import IPv6Address, ip_interface
 import pytest
 
 from ipoibu.addr import HwAddr, Qpn
+from ipoibu.limits import REDIRECTS_BURST
 from ipoibu.proto.dad import State as AddressState
 from ipoibu.proto.effects import Attach, NeighAction, SendFrame
 from ipoibu.proto.engine import FrameSource
@@ -273,6 +274,23 @@ def test_a_redirect_of_a_host_to_which_no_packet_of_ours_goes_makes_no_neighbour
     bench.nd(Redirect(IPv6Address("fe80::99"), OUR_V6, PEER_V6, ELSEWHERE, PEER))
     assert bench.host.engine.neighbours(bench.now) == []
     assert len(bench.host.delivered) == 1  # the stack decides about the rest
+
+
+def test_invented_redirects_make_few_neighbours_and_reach_the_stack() -> None:
+    """Any host can send them in a router's name."""
+    bench = Bench()
+    router = IPv6Address("fe80::99")
+    bench.host.carry_out(bench.host.engine.gateway_changed(bench.now, router, is_used=True))
+    for number in range(1000):
+        target = IPv6Address(f"fe80::8:{number:x}")
+        bench.nd(Redirect(router, OUR_V6, target, ELSEWHERE, PEER))
+    assert len(bench.host.engine.neighbours(bench.now)) == REDIRECTS_BURST
+    assert len(bench.host.delivered) == 1000
+    assert bench.host.counts["redirect_limited"] == 1000 - REDIRECTS_BURST
+    assert 1 <= len([line for line in bench.host.log if "redirects" in line]) <= 10
+    bench.run(1)
+    bench.nd(Redirect(router, OUR_V6, PEER_V6, ELSEWHERE, PEER))
+    assert bench.neighbour(PEER_TEXT) is not None
 
 
 def test_a_redirect_to_ourselves_teaches_nothing() -> None:
