@@ -43,8 +43,11 @@ NEIGH_MAX: Final = 131_072  # twice the 65 536 nodes of the largest LID space
 NEIGH_EVICTED_AT_ONCE: Final = 16  # strangers that make room when the pump refuses a neighbour
 NEIGH_SUSPECTED_AT_ONCE: Final = 16  # other addresses of a host of which one has moved
 NEIGH_REFUSALS_MAX: Final = QUEUES_MAX  # refusals of one neighbour: each queue may refuse it once
-NEIGH_PENDING_PACKETS: Final = 16  # of each neighbour; Linux unres_qlen is bytes, 101 small packets
-NEIGH_PENDING_TOTAL_PACKETS: Final = 4096  # for all neighbours together
+# Packets that wait for an answer (proto/waiting.py): of each neighbour as much as Linux keeps, where a small
+# packet counts as 768 bytes. A ring between engine and pump takes a full queue at once.
+NEIGH_PENDING_BYTES: Final = 212_992  # Linux unres_qlen_bytes
+NEIGH_PENDING_TOTAL_BYTES: Final = 8 << 20  # of all neighbours
+WAITING_OVERHEAD_BYTES: Final = 512  # of each packet, beside its bytes: 332 of 128 bytes wait
 RETRANS_TIMER_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
 MAX_MULTICAST_SOLICIT: Final = 3  # RFC 4861 §10
 MAX_UNICAST_SOLICIT: Final = 3  # RFC 4861 §10
@@ -216,7 +219,8 @@ ETHERNET_ASKS_PER_S: Final = 256.0  # such questions: all guests within a minute
 ETHERNET_ASKS_BURST: Final = 256.0
 ETHERNET_ANNOUNCED_AT_ONCE: Final = 32  # addresses of guests when the link comes up, and then ...
 ETHERNET_ANNOUNCE_S: Final = 0.1  # ... after this time as many: a broadcast each
-ETHERNET_WAITING_PACKETS: Final = 3  # for an address that no guest has named; as unres_qlen was
+ETHERNET_WAITING_BYTES: Final = NEIGH_PENDING_BYTES  # for an address that no guest has named
+ETHERNET_WAITING_TOTAL_BYTES: Final = NEIGH_PENDING_TOTAL_BYTES
 ETHERNET_WAITING_MAX: Final = 256  # such addresses at a time
 ETHERNET_SEARCHES_PER_S: Final = 64.0  # for hosts of the link by an unknown MAC, and for guests
 ETHERNET_SEARCHES_BURST: Final = 64.0
@@ -345,12 +349,16 @@ TX_QUEUE_DESCRIPTORS: Final = 15  # for each further TX queue, which has 13
 PROCESS_SPARE_DESCRIPTORS: Final = 40  # the 32 clients of a control socket, and short-lived files
 
 # Rings between Python and the pump of a further TX queue; the first queue has those of `Pump`
-TX_QUEUE_EVENT_RING_BYTES: Final = 256 << 10  # fewer events: the queue receives nothing
+TX_QUEUE_EVENT_RING_BYTES: Final = 512 << 10  # fewer events: the queue receives nothing
+TX_QUEUE_ORIGINS_MAX: Final = 32_768  # packets that wait, whose queue we remember: all small ones
 TX_QUEUE_CAPTURE_RING_BYTES: Final = 1 << 20
 
 # Subnet administrator
 SA_PATHS_MAX: Final = NEIGH_MAX + GROUPS_MAX  # paths, and groups that we send to, under an SA
-SA_PATH_PENDING_PACKETS: Final = 3  # packets that wait for a path; Linux IPOIB_MAX_PATH_REC_QUEUE
+# What waits for a path; Linux keeps 3 packets (IPOIB_MAX_PATH_REC_QUEUE), and lost a burst with that. The
+# queues of two neighbours behind one port fit, with the questions and answers between them.
+SA_PATH_PENDING_BYTES: Final = 2 * NEIGH_PENDING_BYTES
+SA_PATH_PENDING_TOTAL_BYTES: Final = NEIGH_PENDING_TOTAL_BYTES
 SA_TIMEOUT_S: Final = 1.0  # before the first retry, then doubled; Linux ipoib waits 1 s each time
 SA_ATTEMPTS: Final = 4  # 15 s in all: a standby SM takes over within about 10 s of silence
 SA_JITTER: Final = 0.25  # part of a time-out, up or down: spreads the clients that lost the same SA

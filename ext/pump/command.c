@@ -8,7 +8,8 @@
 #include "pump/pump_state.h"
 
 enum {
-    WAIT_NS = 250000, /* a command waits so long for the round to end by itself */
+    WAIT_NS = 250000,   /* a command waits so long for the round to end by itself */
+    ROOM_NS = 20000000, /* a packet waits so long for a frame, as for a full connection */
 };
 
 static const void *data_of(const struct ipu_command *command)
@@ -57,11 +58,29 @@ static int do_neigh_del(struct ipu_pump *pump, const struct ipu_command *command
 /* Takes a frame of `tx` for the engine's packet, if the batch has room; or IPU_SLAB_NONE. */
 static uint32_t get_frame(struct ipu_pump *pump)
 {
-    if (pump->pending == IPU_BATCH + IPU_BATCH_ENGINE)
+    if (pump->pending == IPU_BATCH + IPU_BATCH_ENGINE || pump->tx.free_frames == 0)
         ipu_transmit_flush(pump);
     if (pump->broken || pump->pending == IPU_BATCH + IPU_BATCH_ENGINE)
         return IPU_SLAB_NONE;
     return ipu_slab_get(&pump->tx);
+}
+
+/* Handles a packet of the engine for which no frame is free: -EAGAIN, it waits in the command ring;
+ * -ENOBUFS, it ends here. A burst that waited for a neighbour has more packets than there are
+ * frames. */
+static int wait_for_room(struct ipu_pump *pump)
+{
+    uint64_t now_ns = ipu_clock_ns();
+    if (pump->room_since_ns == 0)
+        pump->room_since_ns = now_ns;
+    uint64_t waited_ns = now_ns - pump->room_since_ns;
+    bool hopeless = pump->sending == 0 || pump->room_refused;
+    if (!hopeless && waited_ns < ROOM_NS) {
+        pump->room_left_ns = ROOM_NS - waited_ns;
+        return -EAGAIN;
+    }
+    pump->room_refused = true;
+    return -ENOBUFS;
 }
 
 /* Sends a frame of the engine to a destination that need not be in the table. */
@@ -109,13 +128,21 @@ static int take_packet(struct ipu_pump *pump, const void *data, uint32_t len,
         return -EINVAL;
     packet->index = get_frame(pump);
     if (packet->index == IPU_SLAB_NONE)
-        return -ENOBUFS;
+        return wait_for_room(pump);
     packet->frame = ipu_tx_frame(pump, packet->index);
     if (pump->guests != NULL)
         memcpy(packet->frame - IPU_ETHERNET_LEN, data, IPU_ETHERNET_LEN);
     memset(packet->frame, 0, IPU_VNET_LEN);
     memcpy(packet->frame + IPU_TX_IP, ip, len);
     return 0;
+}
+
+/* Puts a packet of the engine into the batch; -EAGAIN: it has to wait. */
+static int forward(struct ipu_pump *pump, struct ipu_outbound *packet)
+{
+    if (!ipu_transmit_forward(pump, packet))
+        ipu_slab_put(&pump->tx, packet->index);
+    return packet->again ? -EAGAIN : 0;
 }
 
 static int send_packet(struct ipu_pump *pump, const struct ipu_command *command, bool may)
@@ -125,10 +152,7 @@ static int send_packet(struct ipu_pump *pump, const struct ipu_command *command,
     if (error < 0)
         return error;
     packet.may_miss = packet.may_ask = may;
-    if (!ipu_transmit_forward(pump, &packet))
-        ipu_slab_put(&pump->tx, packet.index);
-    ipu_transmit_flush(pump);
-    return 0;
+    return forward(pump, &packet);
 }
 
 static int do_send_packet(struct ipu_pump *pump, const struct ipu_command *command)
@@ -154,9 +178,9 @@ static int do_route_answer(struct ipu_pump *pump, const struct ipu_command *comm
         return error;
     packet.may_miss = true;
     error = ipu_next_hop_answer(pump, set, hops, &packet);
-    if (error < 0 || !set->send || !ipu_transmit_forward(pump, &packet))
-        ipu_slab_put(&pump->tx, packet.index);
-    ipu_transmit_flush(pump);
+    if (error == 0 && set->send)
+        return forward(pump, &packet);
+    ipu_slab_put(&pump->tx, packet.index);
     return error;
 }
 
@@ -335,22 +359,43 @@ bool ipu_command_is_late(struct ipu_pump *pump)
     return now_ns - pump->command_seen_ns >= WAIT_NS;
 }
 
+static bool is_packet(const struct ipu_command *command)
+{
+    return command->type == IPU_COMMAND_SEND_PACKET || command->type == IPU_COMMAND_FORWARD ||
+           command->type == IPU_COMMAND_ROUTE_ANSWER;
+}
+
+/* Executes a record, which other commands do while no packet waits for its doorbell. */
+static int execute_record(struct ipu_pump *pump, const struct ipu_command *command, uint32_t len)
+{
+    if (len < sizeof *command || command->len > len - sizeof *command)
+        return -EINVAL;
+    pump->packets_wait = is_packet(command);
+    if (!pump->packets_wait)
+        ipu_transmit_flush(pump);
+    return execute(pump, command);
+}
+
 int ipu_command_run(struct ipu_pump *pump, int max)
 {
     int done = 0;
     pump->command_seen_ns = 0;
+    pump->packets_wait = false;
     ipu_transmit_flush(pump);
     while (done < max) {
         uint32_t len;
         const struct ipu_command *command = ipu_ring_peek(&pump->commands, &len);
+        int error = command != NULL ? execute_record(pump, command, len) : -ENOENT;
         if (command == NULL)
+            pump->packets_wait = false;
+        if (command == NULL || error == -EAGAIN)
             break;
+        pump->room_since_ns = pump->room_left_ns = 0;
         IPU_COUNT(pump, commands);
-        if (len < sizeof *command || command->len > len - sizeof *command ||
-            execute(pump, command) < 0)
-            IPU_COUNT(pump, commands_bad);
+        IPU_ADD(pump, commands_bad, error < 0);
         ipu_ring_release(&pump->commands);
         done++;
     }
+    ipu_transmit_flush(pump);
     return done;
 }

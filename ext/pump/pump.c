@@ -51,6 +51,8 @@ static int read_device(struct ipu_pump *pump, int max)
 {
     bool first = pump->woken_by != IPU_WOKEN_NOT;
     pump->woken_by = IPU_WOKEN_NOT;
+    if (pump->packets_wait)
+        return 0;
     int work = first ? ipu_transmit_read(pump, 1) : 0;
     return first && work == 0 ? 0 : work + ipu_transmit_read(pump, max - work);
 }
@@ -113,7 +115,7 @@ static void leave_device(struct ipu_pump *pump)
 static bool awaits_sends(const struct ipu_pump *pump)
 {
     return pump->overdue || pump->broken || pump->pending > 0 || pump->cut.left > 0 ||
-           pump->held_index != IPU_SLAB_NONE || pump->connected.leaving > 0 ||
+           pump->packets_wait || pump->held_index != IPU_SLAB_NONE || pump->connected.leaving > 0 ||
            pump->device->ops->take != NULL || pump->lent_sending > pump->lent_frames / 2 ||
            pump->tx.free_frames < (pump->tx.frames - pump->lent_frames) / 4 ||
            pump->heads.free_frames < pump->heads.frames / 4;
@@ -133,7 +135,7 @@ static void sleep_until_work(struct ipu_pump *pump, bool calm)
         leave_device(pump);
     else
         watch_device(pump, can_read);
-    bool ready = ipu_ring_arm(&pump->commands);
+    bool ready = !pump->packets_wait && ipu_ring_arm(&pump->commands);
     ready |= pump->fabric->ops->arm(pump->fabric->self) > 0;
     bool later = false;
     if (pump->sending > 0 && pump->fabric->ops->arm_sends != NULL) {
@@ -149,6 +151,8 @@ static void sleep_until_work(struct ipu_pump *pump, bool calm)
     if (pump->broken && (int64_t)pump->recover_at_ns < deadline_ns)
         deadline_ns = (int64_t)pump->recover_at_ns;
     int64_t left_ns = later ? LATER_NS : pump->hold_ns > 0 ? (int64_t)pump->hold_ns : INT64_MAX;
+    if (pump->packets_wait && (int64_t)pump->room_left_ns < left_ns)
+        left_ns = (int64_t)pump->room_left_ns;
     if (deadline_ns != INT64_MAX) {
         int64_t until_ns = deadline_ns - (int64_t)ipu_clock_ns();
         if (until_ns <= 0)

@@ -108,6 +108,13 @@ struct ipu_pump {
     /* When this round first saw that a command waits; 0: it has seen none. */
     uint64_t command_seen_ns;
 
+    /* Packets of the engine wait in the command ring: for their turn or for room, which the first
+     * of them needs since then (0: it has not waited) and may need for so long. Meanwhile the pump
+     * does not read the device, so that no later packet overtakes them. */
+    bool packets_wait;
+    uint64_t room_since_ns, room_left_ns;
+    bool room_refused; /* one of them waited in vain, and no send has ended since */
+
     /* Messages, including those of connections, that the fabric has taken and not reported as
      * ended; whether the last sleep ended without an event; and what ended it, for one round. */
     uint32_t sending;
@@ -226,6 +233,7 @@ struct ipu_outbound {
     uint8_t *frame; /* [vnet][IP], of `tx` */
     uint32_t index; /* of the frame */
     bool engines, may_miss, may_ask;
+    bool again; /* set: the engine's packet has to wait for room on its connection */
     size_t ip_len;
     struct ipu_segment *segment; /* how to cut a super-frame; else NULL */
     struct ipu_flow flow;
@@ -233,8 +241,8 @@ struct ipu_outbound {
     uint32_t source_qpn; /* a guest's own; else 0 */
 };
 
-/* Takes the frame when it returns true; otherwise it has counted the packet or given it to the
- * engine. If the packet is a super-frame, there must be no other current one. */
+/* Takes the frame when it returns true; otherwise it has counted the packet, given it to the
+ * engine, or set `again`. If the packet is a super-frame, there must be no other current one. */
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
 
 /* Emits an event about a packet that the engine will send later, if there were few such events

@@ -199,11 +199,17 @@ static bool hold(struct ipu_pump *pump, const struct ipu_outbound *packet, uint6
     return true;
 }
 
-/* Handles a full connection. True: the pump holds the frame. */
-static bool hold_for_room(struct ipu_pump *pump, const struct ipu_outbound *packet,
+/* Handles a full connection. True: the pump holds the frame. The engine's packet waits in the
+ * command ring. */
+static bool hold_for_room(struct ipu_pump *pump, struct ipu_outbound *packet,
                           struct ipu_connection *connection)
 {
-    uint64_t hold_ns = packet->engines ? 0 : ipu_connection_hold(pump, connection);
+    uint64_t hold_ns = ipu_connection_hold(pump, connection);
+    if (hold_ns > 0 && packet->engines) {
+        pump->room_left_ns = hold_ns;
+        packet->again = true;
+        return false;
+    }
     if (hold_ns > 0)
         return hold(pump, packet, hold_ns);
     IPU_COUNT(pump, tx_connection_full);
@@ -569,5 +575,6 @@ int ipu_transmit_reap(struct ipu_pump *pump)
     for (int i = 0; i < n; i++)
         ipu_batch_release(pump, cookies[i]);
     pump->sending -= (uint32_t)n;
+    pump->room_refused = pump->room_refused && n == 0;
     return n;
 }

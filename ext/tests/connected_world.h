@@ -42,6 +42,7 @@ static struct {
     struct message arrived[QUEUE];
     int arrived_count;
     bool refuses, holds; /* sends fail; sends do not end */
+    bool holds_datagrams;
 } fabric_state;
 
 static struct {
@@ -66,6 +67,7 @@ static inline int fake_sent(void *self, uint64_t *cookies, int max)
 {
     (void)self;
     int n = fabric_state.ud_sent < max ? fabric_state.ud_sent : max;
+    n = fabric_state.holds_datagrams ? 0 : n;
     for (int i = 0; i < n; i++)
         cookies[i] = fabric_state.ud_cookies[--fabric_state.ud_sent];
     return n;
@@ -312,6 +314,15 @@ static inline void offer(uint32_t len)
     ip[8] = 64, ip[9] = 253, ip[12] = 10, ip[15] = 1, ip[16] = 10, ip[19] = 2;
     memset(ip + 20, 0xa5, len - 20);
     device_state.len = IPU_VNET_LEN + len;
+}
+
+/* The engine sends such a packet, which has waited for the neighbour. */
+static inline void release_packet(uint32_t len)
+{
+    offer(len);
+    give((struct ipu_command){.type = IPU_COMMAND_SEND_PACKET, .len = len},
+         device_state.frame + IPU_VNET_LEN);
+    device_state.len = 0;
 }
 
 /* Puts such a packet in as a TCP super-frame, with segments of `size` bytes. */

@@ -172,12 +172,89 @@ static void the_rest_of_a_super_frame_waits_too_and_is_lost_when_its_time_is_up(
     end();
 }
 
+/* A burst that waited for the neighbour is longer than the window, and nothing overtakes it. */
+static void packets_of_the_engine_wait_for_a_full_connection_and_come_first(void)
+{
+    fill_connection();
+    moves();
+    for (uint32_t i = 0; i < 100; i++)
+        release_packet(200 + i);
+    offer(500);
+    step();
+    CHECK(device_state.len > 0);
+    CHECK_EQ(counter("tx_connected_packets"), 64);
+    fabric_state.holds = false;
+    step();
+    CHECK_EQ(counter("tx_connected_packets"), 64 + 100 + 1);
+    CHECK_EQ(counter("tx_connection_full") + counter("commands_bad"), 0);
+    end();
+}
+
+static void packets_of_the_engine_to_a_peer_that_does_not_answer_are_lost_and_counted(void)
+{
+    fill_connection();
+    stands_still();
+    for (uint32_t i = 0; i < 10; i++)
+        release_packet(200);
+    step();
+    CHECK_EQ(counter("tx_connection_full"), 10);
+    end();
+}
+
+static void packets_of_the_engine_wait_for_frames(void)
+{
+    begin_with(&device, FEW_FRAMES);
+    neighbour();
+    uint64_t commands = counter("commands");
+    fabric_state.holds_datagrams = true;
+    for (uint32_t i = 0; i < 3 * FEW_FRAMES; i++)
+        release_packet(200);
+    offer(500);
+    step();
+    CHECK_EQ(counter("tx_packets"), FEW_FRAMES);
+    CHECK(device_state.len > 0);
+    fabric_state.holds_datagrams = false;
+    step();
+    step();
+    CHECK_EQ(counter("tx_packets"), 3 * FEW_FRAMES + 1);
+    CHECK_EQ(counter("commands") - commands, 3 * FEW_FRAMES);
+    CHECK_EQ(counter("commands_bad"), 0);
+    end();
+}
+
+/* The first packet waits; the others do not wait after it, so that commands behind them are soon
+ * carried out. */
+static void a_fabric_that_ends_no_send_delays_the_engine_once(void)
+{
+    begin_with(&device, FEW_FRAMES);
+    neighbour();
+    fabric_state.holds_datagrams = true;
+    for (uint32_t i = 0; i < 3 * FEW_FRAMES; i++)
+        release_packet(200);
+    step();
+    CHECK_EQ(counter("commands_bad"), 0);
+    usleep(25000);
+    step();
+    CHECK_EQ(counter("commands_bad"), 2 * FEW_FRAMES);
+    fabric_state.holds_datagrams = false;
+    step();
+    for (uint32_t i = 0; i < 2 * FEW_FRAMES; i++)
+        release_packet(200);
+    step();
+    CHECK_EQ(counter("tx_packets"), 3 * FEW_FRAMES);
+    end();
+}
+
 int main(void)
 {
     RUN(a_peer_that_does_not_answer_holds_so_many_frames_and_no_more);
     RUN(a_full_connection_that_moves_is_waited_for_and_nothing_is_lost);
     RUN(waiting_uses_up_the_time_that_ended_messages_restore);
     RUN(a_peer_that_does_not_answer_leaves_frames_to_the_others);
+    RUN(packets_of_the_engine_wait_for_a_full_connection_and_come_first);
+    RUN(packets_of_the_engine_to_a_peer_that_does_not_answer_are_lost_and_counted);
+    RUN(packets_of_the_engine_wait_for_frames);
+    RUN(a_fabric_that_ends_no_send_delays_the_engine_once);
     RUN(long_messages_under_way_are_bounded_by_their_bytes);
     RUN(a_packet_that_waits_goes_where_it_should_go_by_then);
     RUN(the_rest_of_a_super_frame_waits_too_and_is_lost_when_its_time_is_up);

@@ -16,7 +16,7 @@ from typing import Final
 
 from ipoibu import _core
 from ipoibu.ib import Destination
-from ipoibu.limits import NEIGH_PENDING_TOTAL_PACKETS
+from ipoibu.limits import TX_QUEUE_ORIGINS_MAX
 
 _KEPT: Final = (
     _core.EVENT_MISS,
@@ -173,7 +173,7 @@ class TxQueues:
     def _remember(self, tx_queue: int, packet: bytes) -> None:
         """Remember only the hash of the packet, because the engine may have dropped it. A false match costs
         only order."""
-        if len(self._origin) >= NEIGH_PENDING_TOTAL_PACKETS:
+        if len(self._origin) >= TX_QUEUE_ORIGINS_MAX:
             del self._origin[next(iter(self._origin))]
         self._origin[hash(packet)] = tx_queue
 

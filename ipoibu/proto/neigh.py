@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -21,8 +21,8 @@ from ipoibu.limits import (
     MIN_RANDOM_FACTOR,
     NEIGH_EVICTED_AT_ONCE,
     NEIGH_MAX,
-    NEIGH_PENDING_PACKETS,
-    NEIGH_PENDING_TOTAL_PACKETS,
+    NEIGH_PENDING_BYTES,
+    NEIGH_PENDING_TOTAL_BYTES,
     NEIGH_PERMANENT_MAX,
     NEIGH_REFUSALS_MAX,
     NEIGH_SUSPECTED_AT_ONCE,
@@ -47,6 +47,7 @@ from ipoibu.proto.nud import (
 from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.table import Machine
 from ipoibu.proto.transition import Topic, step
+from ipoibu.proto.waiting import Waiting
 from ipoibu.wire.ip import destination_of, parse_untrusted
 
 
@@ -78,7 +79,6 @@ class _Entry:
     published: NeighAction | None = None
     refusals: int = 0  # by the pump, in a row
     owner: _QueuePair | None = None  # as `Neighbours._owners` has it
-    pending: deque[bytes] = field(default_factory=deque)
 
 
 class Watcher(Protocol):
@@ -115,7 +115,9 @@ class Neighbours:
         self._owners: dict[_QueuePair, dict[IpAddress, None]] = {}  # of the REACHABLE entries
         self._permanent: set[IpAddress] = set()
         self._unsettled: dict[IpAddress, None] = {}  # the INCOMPLETE and the FAILED entries
-        self._pending = 0
+        self._pending: Waiting[IpAddress, bytes] = Waiting(
+            NEIGH_PENDING_BYTES, NEIGH_PENDING_TOTAL_BYTES, self._pushed_out
+        )
         self._repeats = TokenBucket(RESOLUTION_REPEATS_PER_S, RESOLUTION_REPEATS_BURST)
         self._gateways: set[IpAddress] = set()  # of our host's routes
         self.watcher: Watcher | None = None
@@ -276,7 +278,7 @@ class Neighbours:
         for ip in list(self._unsettled):
             entry = self._entries[ip]
             is_failed = entry.state is State.FAILED
-            reached = (ip,) if is_failed else map(destination_of, entry.pending)
+            reached = (ip,) if is_failed else map(destination_of, self._pending.of(ip))
             if any(it is not None and is_affected(it) for it in reached):
                 self._feed(now, ip, Input.REROUTED)
 
@@ -331,7 +333,7 @@ class Neighbours:
                 entry.state,
                 now - entry.since,
                 entry.probes,
-                len(entry.pending),
+                self._pending.count(ip),
                 entry.is_router,
             )
 
@@ -398,14 +400,14 @@ class Neighbours:
             case Action.BLOCK:
                 self._publish(entry, NeighAction.UNREACHABLE)
             case Action.RELEASE:
-                for waiting in self._unqueue(entry):
+                for waiting in self._pending.take(entry.ip):
                     self._context.emit(SendPacket(waiting, entry.ip))
             case Action.REJECT:
-                for waiting in self._unqueue(entry):
+                for waiting in self._pending.take(entry.ip):
                     self._context.count("neigh_unresolved")
                     self._refuse(now, entry.ip, waiting)
             case Action.REROUTE:
-                rerouted = self._unqueue(entry)
+                rerouted = self._pending.take(entry.ip)
                 if entry.published is NeighAction.HOLD:
                     self._withdraw(entry)  # a packet that comes here again must find room
                 for waiting in rerouted:
@@ -415,7 +417,8 @@ class Neighbours:
                 if action is Action.ASK and not self._may_ask(now, entry):
                     return
                 known = entry.hwaddr if action is Action.PROBE else None
-                preferred = _source(entry.pending[0]) if entry.pending else None
+                first = next(self._pending.of(entry.ip), None)
+                preferred = _source(first) if first is not None else None
                 self._resolvers[entry.ip.version].solicit(now, entry.ip, known, preferred)
             case Action.ARM:
                 self._arm(now, entry)
@@ -505,23 +508,15 @@ class Neighbours:
         """
         if not packet:
             return
-        if len(entry.pending) >= NEIGH_PENDING_PACKETS:
-            self._context.count("neigh_pending_full")
-        elif self._pending >= NEIGH_PENDING_TOTAL_PACKETS:
-            self._context.count("neigh_pending_total_full")
-        else:
-            entry.pending.append(packet)
-            self._pending += 1
-            if len(entry.pending) < NEIGH_PENDING_PACKETS:
-                return
+        if self._pending.add(entry.ip, packet, len(packet)):
+            return
+        self._context.count("neigh_pending_full")
         if entry.published is not NeighAction.HOLD:
             self._publish(entry, NeighAction.HOLD)
 
-    def _unqueue(self, entry: _Entry) -> list[bytes]:
-        packets = list(entry.pending)
-        entry.pending.clear()
-        self._pending -= len(packets)
-        return packets
+    def _pushed_out(self, ip: IpAddress, packets: int) -> None:
+        for _ in range(packets):
+            self._context.count("neigh_pending_total_full")
 
     def _create(self, now: float, ip: IpAddress) -> _Entry | None:
         if len(self._entries) >= self._cap and not self._evict(now):

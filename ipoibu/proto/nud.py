@@ -3,7 +3,7 @@
 (N10, N12).
 
     NONE         no entry; the pump reports a miss
-    INCOMPLETE   asking all hosts; a few packets wait here
+    INCOMPLETE   asking all hosts; packets wait here
     REACHABLE    confirmed not long ago                             pump: SEND
     STALE        an address without a recent confirmation           pump: NOTIFY, sends and reports once
     DELAY        in use again: give the upper layers 5 s            pump: sends on

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
@@ -33,7 +33,8 @@ from ipoibu.limits import (
     IP_PACKET_MAX_BYTES,
     PEER_LOGS_BURST,
     PEER_LOGS_PER_S,
-    SA_PATH_PENDING_PACKETS,
+    SA_PATH_PENDING_BYTES,
+    SA_PATH_PENDING_TOTAL_BYTES,
     SA_PATHS_MAX,
 )
 from ipoibu.proto.backoff import Backoff
@@ -56,6 +57,7 @@ from ipoibu.proto.ratelimit import TokenBucket
 from ipoibu.proto.table import Machine, Table
 from ipoibu.proto.timers import Timers
 from ipoibu.proto.transition import Observer, Topic, ignore, step
+from ipoibu.proto.waiting import Waiting
 from ipoibu.wire import mgid
 from ipoibu.wire.ip import destination_of
 
@@ -118,7 +120,7 @@ MACHINE: Final = Table("SA path", State.NONE, {
 })
 # fmt: on
 
-Waiting = SendFrame | SendPacket
+Packet = SendFrame | SendPacket
 
 ALL_ROUTERS: Final[dict[int, IpAddress]] = {4: IPv4Address("224.0.0.2"), 6: IPv6Address("ff02::2")}
 LOCAL_CONTROL: Final = IPv4Network("224.0.0.0/24")
@@ -156,12 +158,12 @@ class _Entry:
         default_factory=lambda: Backoff(GROUP_BACKOFF_MIN_S, GROUP_BACKOFF_MAX_S)
     )
     published: dict[IpAddress, Publish] = field(default_factory=dict)
-    waiting: deque[Waiting] = field(default_factory=deque)
+    is_full: bool = False  # a packet found no room, since the last one left
 
     @property
     def is_closed(self) -> bool:
         """Return whether no further packet may wait for the path, so that the pump drops the next packets."""
-        return self.state is State.BACKOFF or len(self.waiting) >= SA_PATH_PENDING_PACKETS
+        return self.state is State.BACKOFF or self.is_full
 
 
 class PathTable:
@@ -179,7 +181,9 @@ class PathTable:
         )  # without neighbours, used longest ago first
         self._next_hops: dict[IpAddress, Gid] = {}
         self._members: dict[Gid, SaPath] = {}
-        self._waited_for: dict[Gid, None] = {}  # paths for which packets wait, or waited
+        self._waiting: Waiting[Gid, Packet] = Waiting(
+            SA_PATH_PENDING_BYTES, SA_PATH_PENDING_TOTAL_BYTES, self._pushed_out
+        )
         self._out: list[Effect] = []
         self._complaints = TokenBucket(PEER_LOGS_PER_S, PEER_LOGS_BURST)
 
@@ -201,7 +205,7 @@ class PathTable:
                 entry.path.destination if entry.path is not None else None,
                 entry.path.mtu_bytes if entry.path is not None else None,
                 tuple(entry.published),
-                len(entry.waiting),
+                self._waiting.count(entry.gid),
             )
             for entry in map(self._entries.get, gids)
             if entry is not None
@@ -268,16 +272,13 @@ class PathTable:
 
     def rerouted(self, is_affected: Callable[[IpAddress], bool]) -> None:
         """Routes have changed: look up again the packets to affected destinations that wait."""
-        for gid in list(self._waited_for):
+        for gid in self._waiting.waited_for():
             entry = self._entries[gid]
-            moved = _moved(entry, is_affected)
+            moved = [it for it in self._waiting.of(gid) if _is_moved(it, is_affected)]
             if moved and entry.is_closed:  # a packet that comes here again must find room
                 self._out += map(Withdraw, entry.published)
-            for waiting in moved:
-                entry.waiting.remove(waiting)
-                self._out.append(Forward(waiting.packet))
-            if not entry.waiting:
-                del self._waited_for[gid]
+            self._out += [Forward(it.packet) for it in moved if isinstance(it, SendPacket)]
+            self._discard(entry, lambda it: _is_moved(it, is_affected))
 
     def clear(self, now: float) -> None:
         """The link is down: forget all paths."""
@@ -317,9 +318,8 @@ class PathTable:
         del entry.published[next_hop]
         if not entry.published:
             self._idle[gid] = None
-        for waiting in [it for it in entry.waiting if _next_hop(it) == next_hop]:
-            entry.waiting.remove(waiting)
-            self._out.append(Count("way_unresolved"))
+        lost = self._discard(entry, lambda it: _next_hop(it) == next_hop)
+        self._out += [Count("way_unresolved")] * lost
 
     def _want(self, now: float, gid: Gid, wanted: Publish | None = None) -> _Entry | None:
         """Return the entry, and make it and ask for it if need be; None (counted) when the table is
@@ -345,7 +345,7 @@ class PathTable:
         self._feed(now, gid, Input.WANTED)
         return entry
 
-    def _send(self, now: float, entry: _Entry | None, effect: Waiting) -> None:
+    def _send(self, now: float, entry: _Entry | None, effect: Packet) -> None:
         if entry is None:
             return
         entry.used = now
@@ -353,12 +353,10 @@ class PathTable:
             self._out.append(_routed(effect, entry.path))
         elif entry.state is State.BACKOFF:
             self._out.append(Count("way_unresolved"))
-        elif len(entry.waiting) >= SA_PATH_PENDING_PACKETS:
+        elif not self._waiting.add(entry.gid, effect, len(_bytes_of(effect))):
             self._out.append(Count("way_pending_full"))
-        else:
-            entry.waiting.append(effect)
-            self._waited_for[entry.gid] = None
-            if entry.is_closed:
+            if not entry.is_full:
+                entry.is_full = True
                 self._out += map(_held, entry.published.values())
 
     def _feed(
@@ -395,8 +393,7 @@ class PathTable:
             case Action.COMPLAIN:
                 self._complain(now, entry, reason)
             case Action.DROP:
-                self._out += [Count("way_unresolved")] * len(entry.waiting)
-                entry.waiting.clear()
+                self._out += [Count("way_unresolved")] * len(self._take(entry))
             case Action.BLOCK:
                 self._out += map(_held, entry.published.values())
             case Action.ARM:
@@ -409,9 +406,20 @@ class PathTable:
         assert entry.path is not None, "LEARN has set it"
         for wanted in entry.published.values():
             self._out.append(_routed(wanted, entry.path))
-        for waiting in entry.waiting:
+        for waiting in self._take(entry):
             self._out.append(_routed(waiting, entry.path))
-        entry.waiting.clear()
+
+    def _discard(self, entry: _Entry, is_unwanted: Callable[[Packet], bool]) -> int:
+        lost = self._waiting.discard(entry.gid, is_unwanted)
+        entry.is_full = entry.is_full and lost == 0
+        return lost
+
+    def _take(self, entry: _Entry) -> list[Packet]:
+        entry.is_full = False
+        return self._waiting.take(entry.gid)
+
+    def _pushed_out(self, gid: Gid, packets: int) -> None:
+        self._out += [Count("way_pending_full")] * packets
 
     def _complain(self, now: float, entry: _Entry, reason: str) -> None:
         refusals = entry.backoff.refusals
@@ -422,7 +430,7 @@ class PathTable:
 
     def _forget(self, entry: _Entry) -> None:
         self._timers.cancel(self._look, entry.gid)
-        self._waited_for.pop(entry.gid, None)
+        self._out += [Count("way_unresolved")] * len(self._take(entry))
         for next_hop, wanted in entry.published.items():
             del self._next_hops[next_hop]
             self._out.append(_held(wanted))
@@ -473,15 +481,18 @@ def _all_routers(group: Gid) -> Gid:
     return mgid.of_group(ALL_ROUTERS[parts.family], parts.pkey, parts.scope)
 
 
-def _next_hop(waiting: Waiting) -> IpAddress | None:
+def _next_hop(waiting: Packet) -> IpAddress | None:
     return waiting.next_hop if isinstance(waiting, SendPacket) else None
 
 
-def _moved(entry: _Entry, is_affected: Callable[[IpAddress], bool]) -> list[SendPacket]:
-    """Return the waiting packets whose destination is affected by a change of routes."""
-    packets = [it for it in entry.waiting if isinstance(it, SendPacket)]
-    goals = [(it, destination_of(it.packet)) for it in packets]
-    return [it for it, goal in goals if goal is not None and is_affected(goal)]
+def _is_moved(waiting: Packet, is_affected: Callable[[IpAddress], bool]) -> bool:
+    """Return whether a change of routes affects the packet's destination."""
+    goal = destination_of(waiting.packet) if isinstance(waiting, SendPacket) else None
+    return goal is not None and is_affected(goal)
+
+
+def _bytes_of(waiting: Packet) -> bytes:
+    return waiting.packet if isinstance(waiting, SendPacket) else waiting.frame
 
 
 def _held(wanted: Publish) -> Publish:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.limits import NEIGH_PENDING_TOTAL_PACKETS
+from ipoibu.limits import NEIGH_PENDING_TOTAL_BYTES, WAITING_OVERHEAD_BYTES
 from ipoibu.proto.engine import FrameSource
 from ipoibu.wire import arp, ndisc
 from ipoibu.wire.encap import Encap, EtherType
@@ -120,7 +120,8 @@ actions = st.one_of(
 def _check(bench: Bench) -> None:
     host: Any = bench.host
     infos = host.engine.neighbours(bench.now)
-    assert sum(info.pending for info in infos) <= NEIGH_PENDING_TOTAL_PACKETS
+    waiting = sum(info.pending for info in infos)
+    assert waiting * WAITING_OVERHEAD_BYTES <= NEIGH_PENDING_TOTAL_BYTES
     deadline = host.engine.deadline()
     assert deadline is None or deadline > bench.now - 1
     assert len(host.delivered) < 2000

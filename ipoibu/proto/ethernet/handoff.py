@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
@@ -26,8 +26,9 @@ from ipoibu.limits import (
     ETHERNET_CHECKS,
     ETHERNET_SEARCHES_BURST,
     ETHERNET_SEARCHES_PER_S,
+    ETHERNET_WAITING_BYTES,
     ETHERNET_WAITING_MAX,
-    ETHERNET_WAITING_PACKETS,
+    ETHERNET_WAITING_TOTAL_BYTES,
 )
 from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.effects import Deliver, SendPacket, SetGuest, SetNeighbour, SetQueuePair
@@ -44,6 +45,7 @@ from ipoibu.proto.group import Groups
 from ipoibu.proto.host_addresses import ALL_IPV4
 from ipoibu.proto.proxied import ALL_IPV6
 from ipoibu.proto.ratelimit import TokenBucket
+from ipoibu.proto.waiting import Waiting
 from ipoibu.wire import dhcp, ethernet, icmp, ip, mld, ndisc
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac
@@ -56,9 +58,8 @@ _UDP: Final = 17
 
 @dataclass(slots=True)
 class _Search:
-    """Packets for an address, while we ask the guests who has it."""
+    """An address for which packets wait, while we ask the guests who has it."""
 
-    packets: list[tuple[Mac, bytes]] = field(default_factory=list)
     asked: int = 0
 
 
@@ -85,6 +86,9 @@ class Handoff:
         self._dhcp = GuestDhcp(context)
         self._listeners = GuestListeners(context, groups, self._macs)
         self._searches: OrderedDict[IpAddress, _Search] = OrderedDict()
+        self._waiting: Waiting[IpAddress, tuple[Mac, bytes]] = Waiting(
+            ETHERNET_WAITING_BYTES, ETHERNET_WAITING_TOTAL_BYTES, self._lost
+        )
         self._budget = TokenBucket(ETHERNET_SEARCHES_PER_S, ETHERNET_SEARCHES_BURST)
         context.own(ALL_IPV4)
         if context.config.carries_ipv6:
@@ -254,17 +258,14 @@ class Handoff:
 
     def _search_guest(self, now: float, target: IpAddress, sender: Mac, packet: bytes) -> None:
         """Ask all guests who has `target`, and keep the packet for the answer."""
-        search = self._searches.get(target)
-        if search is None:
+        if target not in self._searches:
             if len(self._searches) >= ETHERNET_WAITING_MAX or not self._budget.take(now):
                 self._context.count("ethernet_unknown_guest")
                 return
-            search = self._searches[target] = _Search()
+            self._searches[target] = _Search()
             self._ring_search(now, target)
-        if len(search.packets) < ETHERNET_WAITING_PACKETS:
-            search.packets.append((sender, packet))
-        else:
-            self._context.count("ethernet_unknown_guest")
+        if not self._waiting.add(target, (sender, packet), len(packet)):
+            self._lost(target, 1)
 
     def _ring_search(self, now: float, target: IpAddress) -> None:
         search = self._searches[target]
@@ -278,14 +279,19 @@ class Handoff:
 
     def _end_search(self, target: IpAddress) -> None:
         self._context.timers.cancel(self._ring_search, target)
-        for _ in self._searches.pop(target).packets:
+        del self._searches[target]
+        self._lost(target, len(self._waiting.take(target)))
+
+    def _lost(self, target: IpAddress, packets: int) -> None:
+        for _ in range(packets):
             self._context.count("ethernet_unknown_guest")
 
     def _found(self, now: float, mac: Mac) -> None:
         """Deliver what waits for addresses that a guest has just named."""
         for target in [it for it in self._searches if self._guests.mac(it) == mac]:
             self._context.timers.cancel(self._ring_search, target)
-            for sender, packet in self._searches.pop(target).packets:
+            del self._searches[target]
+            for sender, packet in self._waiting.take(target):
                 self._deliver(mac, sender, packet)
 
     def _deliver(self, receiver: Mac, sender: Mac, packet: bytes) -> None:

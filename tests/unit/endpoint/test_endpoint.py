@@ -29,7 +29,12 @@ from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import Destination
-from ipoibu.limits import ROUTE_HOPS_MAX, STATUS_PAGE
+from ipoibu.limits import (
+    NEIGH_PENDING_BYTES,
+    ROUTE_HOPS_MAX,
+    STATUS_PAGE,
+    WAITING_OVERHEAD_BYTES,
+)
 from ipoibu.proto import nud
 from ipoibu.proto.transition import Transition
 from ipoibu.route import NextHop, RouteChange, Target, prefix_of
@@ -78,6 +83,18 @@ def test_the_first_packet_waits_for_resolution_and_arrives(make_hosts: Hosts) ->
     }
     # Announcements may have crossed the answers: their addresses are not confirmed yet.
     assert {entry["state"] for entry in neighbours} <= {"reachable", "stale", "delay"}
+
+
+def test_a_burst_to_a_fresh_host_leaves_as_far_as_its_bytes_fit(make_hosts: Hosts) -> None:
+    a, b = make_hosts(2)
+    until(lambda: preferred(a))
+    packets = [udp4(1, "10.0.0.2", struct.pack(">I", n)) for n in range(5000)]
+    fit = NEIGH_PENDING_BYTES // (len(packets[0]) + WAITING_OVERHEAD_BYTES)
+    before = a.stats()["tx_packets"]
+    asyncio.run(a.asend(packets))
+    until(lambda: a.stats()["tx_packets"] - before > fit)  # and a question
+    got = b.recv(max=fit, timeout=10)
+    assert got == packets[: len(got)]
 
 
 def test_a_datagram_that_the_pump_drops_names_its_sender(caplog: pytest.LogCaptureFixture) -> None:

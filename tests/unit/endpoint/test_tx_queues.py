@@ -21,7 +21,7 @@ from ipoibu.fabric.base import Capabilities
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.ib import Destination, PartitionParams
-from ipoibu.limits import NEIGH_PENDING_TOTAL_PACKETS, QUEUES_MAX
+from ipoibu.limits import QUEUES_MAX, TX_QUEUE_ORIGINS_MAX
 from ipoibu.route import key_of
 from tests.doubles.administered import Subnet, until
 
@@ -196,11 +196,11 @@ def test_packets_that_the_engine_forgot_are_not_remembered_for_ever(
     hosts: tuple[Host, Host],
 ) -> None:
     a, _ = hosts
-    for number in range(NEIGH_PENDING_TOTAL_PACKETS + 50):
+    for number in range(TX_QUEUE_ORIGINS_MAX + 50):
         a.tun.give(1, udp("10.0.0.1", "10.0.0.2", number.to_bytes(4, "big")))
         a.pump.step()
         a.pump.events()
-    assert len(a.pump._origin) == NEIGH_PENDING_TOTAL_PACKETS
+    assert len(a.pump._origin) == TX_QUEUE_ORIGINS_MAX
 
 
 def test_each_tx_queue_reports_its_first_use_of_an_entry(hosts: tuple[Host, Host]) -> None:

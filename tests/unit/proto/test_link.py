@@ -8,13 +8,14 @@ from ipaddress import ip_address
 import pytest
 
 from ipoibu.addr import HwAddr, Qpn
-from ipoibu.limits import NEIGH_PENDING_PACKETS
+from ipoibu.limits import NEIGH_PENDING_BYTES, WAITING_OVERHEAD_BYTES
 from ipoibu.proto.effects import Attach, Count, Detach, NeighAction
 from ipoibu.wire import arp
 from ipoibu.wire.mgid import LIMITED_BROADCAST, of_group
 from tests.doubles.engine_bench import OUR_V4, PEER, PEER_V4, Bench
 from tests.doubles.simulation import TEMPLATE
 
+FULL_QUEUE = NEIGH_PENDING_BYTES // (24 + WAITING_OVERHEAD_BYTES)
 BROADCAST = of_group(LIMITED_BROADCAST, TEMPLATE.params.pkey)
 
 
@@ -23,7 +24,7 @@ def busy() -> Bench:
     bench = Bench()
     bench.send(str(PEER_V4))
     bench.arp(arp.Arp(arp.REPLY, PEER, PEER_V4, bench.host.hwaddr, OUR_V4))
-    for _ in range(NEIGH_PENDING_PACKETS):
+    for _ in range(FULL_QUEUE + 1):
         bench.send("10.0.0.9")
     bench.host.join("239.1.1.1")
     bench.send("239.2.2.2")
@@ -64,7 +65,7 @@ def test_a_link_that_goes_leaves_nothing_in_the_pump_the_fabric_or_the_clock(how
     assert bench.host.groups == set()
     assert engine.deadline() is None
     assert engine.neighbours(bench.now) == []
-    assert bench.host.counts["neigh_unresolved"] == NEIGH_PENDING_PACKETS
+    assert bench.host.counts["neigh_unresolved"] == FULL_QUEUE
 
 
 def test_a_link_that_comes_back_joins_what_is_wanted_and_resolves_anew() -> None:

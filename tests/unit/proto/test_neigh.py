@@ -16,12 +16,13 @@ from ipoibu.addr import Gid, HwAddr, Qpn
 from ipoibu.limits import (
     MAX_MULTICAST_SOLICIT,
     NEIGH_FAILED_HOLD_S,
-    NEIGH_PENDING_PACKETS,
-    NEIGH_PENDING_TOTAL_PACKETS,
+    NEIGH_PENDING_BYTES,
+    NEIGH_PENDING_TOTAL_BYTES,
     NEIGH_STALE_KEEP_S,
     NEIGH_SUSPECTED_AT_ONCE,
     RESOLUTION_REPEATS_BURST,
     RESOLUTION_REPEATS_PER_S,
+    WAITING_OVERHEAD_BYTES,
 )
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Count, Forward, NeighAction, Publish, SendPacket, Withdraw
@@ -40,6 +41,7 @@ from tests.doubles.engine_bench import (
 )
 from tests.doubles.simulation import TEMPLATE, packet
 
+FULL_QUEUE = NEIGH_PENDING_BYTES // (24 + WAITING_OVERHEAD_BYTES)  # of what `Bench.send` sends
 ACTION_OF = {
     State.INCOMPLETE: None,
     State.REACHABLE: NeighAction.SEND,
@@ -242,33 +244,55 @@ def test_packets_that_waited_go_out_in_their_order_behind_the_publication() -> N
 
 def test_a_full_queue_makes_the_pump_hold_and_the_rest_is_counted() -> None:
     bench = Bench()
-    for _ in range(NEIGH_PENDING_PACKETS):
-        assert bench.action(str(PEER_V4)) is None
+    for _ in range(FULL_QUEUE):
         bench.send(str(PEER_V4))
+    assert bench.action(str(PEER_V4)) is None
+    bench.send(str(PEER_V4))
+    assert bench.host.counts["neigh_pending_full"] == 1
     assert bench.action(str(PEER_V4)) is NeighAction.HOLD
     bench.send(str(PEER_V4))
     assert bench.host.counts["pump_hold"] == 1
     # a miss that was on its way when the pump learnt of it
-    bench.host.carry_out(bench.host.engine.miss(bench.now, PEER_V4, b"late"))
-    assert bench.host.counts["neigh_pending_full"] == 1
+    bench.host.carry_out(bench.host.engine.miss(bench.now, PEER_V4, b"d" * 24))
+    assert bench.host.counts["neigh_pending_full"] == 2
     bench.clear()
     bench.arp(arp.Arp(arp.REPLY, PEER, PEER_V4, bench.host.hwaddr, OUR_V4))
-    assert (
-        len([e for e in bench.host.effects if isinstance(e, SendPacket)]) == NEIGH_PENDING_PACKETS
-    )
+    assert len([e for e in bench.host.effects if isinstance(e, SendPacket)]) == FULL_QUEUE
     assert bench.action(str(PEER_V4)) is NeighAction.SEND
 
 
-def test_all_queues_together_are_bounded_and_room_comes_back() -> None:
+@pytest.mark.parametrize(("payload", "count"), [(24, 100), (100, 100), (1980, 80), (60_000, 3)])
+def test_a_burst_to_a_new_neighbour_waits_whole_whatever_the_length_of_its_packets(
+    payload: int, count: int
+) -> None:
+    """A hundred datagrams of a program, the fragments of three pings of 60 kB, or three long packets."""
     bench = Bench()
-    peers = [f"10.0.1.{i}" if i < 256 else f"10.0.2.{i - 256}" for i in range(300)]
+    for number in range(count):
+        bench.send(str(PEER_V4), bytes((number,)) * payload)
+    bench.clear()
+    bench.arp(arp.Arp(arp.REPLY, PEER, PEER_V4, bench.host.hwaddr, OUR_V4))
+    sent = [e.packet[-1] for e in bench.host.effects if isinstance(e, SendPacket)]
+    assert sent == list(range(count))
+
+
+def test_all_queues_together_are_bounded_and_the_one_that_began_last_keeps_its_packets() -> None:
+    bench = Bench()
+    peers = [f"10.0.0.{i}" for i in range(100, 200)]
     for peer in peers:
-        for _ in range(NEIGH_PENDING_PACKETS - 1):
-            bench.send(peer)
-    waiting = sum(info.pending for info in bench.host.engine.neighbours(bench.now))
-    assert waiting == NEIGH_PENDING_TOTAL_PACKETS
+        for _ in range(NEIGH_PENDING_BYTES // 4 // (1024 + WAITING_OVERHEAD_BYTES)):
+            bench.send(peer, bytes(1024 - 20))
+    waiting = [info.pending for info in bench.host.engine.neighbours(bench.now)]
+    assert sum(waiting) * (1024 + WAITING_OVERHEAD_BYTES) <= NEIGH_PENDING_TOTAL_BYTES
+    for number in range(100):
+        bench.send("10.0.0.2", bytes((number,)) * 60_000)
+    assert bench.host.counts["neigh_pending_total_full"] == 0
+    for peer in (f"10.0.0.{i}" for i in range(10, 90)):
+        for _ in range(3):
+            bench.send(peer, bytes(60_000))
     assert bench.host.counts["neigh_pending_total_full"] > 0
-    assert bench.action(peers[-1]) is NeighAction.HOLD
+    waiting = [info.pending for info in bench.host.engine.neighbours(bench.now)]
+    assert waiting[0] == 0
+    assert waiting[-1] == 3
     bench.run(10)
     assert bench.host.engine.neighbours(bench.now) == []
     bench.clear()
@@ -645,7 +669,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert set(self.table) <= set(infos)
         for ip, info in infos.items():
             row = self.table.get(ip)
-            assert info.pending <= NEIGH_PENDING_PACKETS
+            assert info.pending <= NEIGH_PENDING_BYTES // WAITING_OVERHEAD_BYTES
             assert info.pending == 0 or info.state is State.INCOMPLETE
             if info.state is State.INCOMPLETE:
                 assert row is None or row.action is NeighAction.HOLD
@@ -705,15 +729,14 @@ def test_packets_that_wait_are_looked_up_again_after_a_change_of_their_route(
 
 def test_a_full_queue_opens_for_packets_that_come_to_the_same_next_hop_again() -> None:
     bench = Bench()
-    for number in range(2 * NEIGH_PENDING_PACKETS):
-        bench.send(str(PEER_V4), bytes((number,)))
+    for number in range(FULL_QUEUE + 2):
+        bench.send(str(PEER_V4), number.to_bytes(4))
     assert bench.host.table[PEER_V4].action is NeighAction.HOLD
     bench.clear()
     bench.host.carry_out(bench.host.engine.rerouted(bench.now, lambda ip: True))
     assert bench.host.effects[0] == Withdraw(PEER_V4)
     [entry] = bench.host.engine.neighbours(bench.now)
-    assert entry.pending == NEIGH_PENDING_PACKETS  # all have come again
-    assert bench.host.table[PEER_V4].action is NeighAction.HOLD
+    assert entry.pending == FULL_QUEUE  # all have come again
 
 
 def test_a_change_of_its_route_gives_a_neighbour_that_failed_another_chance() -> None:

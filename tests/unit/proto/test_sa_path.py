@@ -17,7 +17,7 @@ from ipoibu.limits import (
     GROUP_SEND_ONLY_IDLE_S,
     MAX_UNICAST_SOLICIT,
     RETRANS_TIMER_S,
-    SA_PATH_PENDING_PACKETS,
+    SA_PATH_PENDING_BYTES,
 )
 from ipoibu.proto.effects import (
     Attach,
@@ -106,22 +106,26 @@ def test_one_path_serves_all_queue_pairs_of_a_port_and_is_asked_for_once() -> No
     assert bed.put(frame) == [SendFrame(replace(PATH, qpn=other.qpn), b"arp")]
 
 
+FULL_QUEUE = SA_PATH_PENDING_BYTES // 60_512
+
+
 def test_few_packets_wait_for_a_path_and_the_others_are_counted() -> None:
     bed = Bed()
-    frames = [SendFrame(PLAIN, bytes((n,))) for n in range(SA_PATH_PENDING_PACKETS + 2)]
+    frames = [SendFrame(PLAIN, bytes(60_000)) for n in range(FULL_QUEUE + 2)]
     out = bed.put(*frames)
     assert out.count(Count("way_pending_full")) == 2
-    assert len(bed.path_resolved(PATH)) == SA_PATH_PENDING_PACKETS
+    assert len(bed.path_resolved(PATH)) == FULL_QUEUE
 
 
 def test_the_pump_drops_packets_by_itself_once_the_queue_is_full_or_the_sa_has_refused() -> None:
     bed = Bed()
     bed.put(SEND)
-    packets = [SendPacket(bytes((n,)), IP) for n in range(SA_PATH_PENDING_PACKETS)]
-    assert bed.put(*packets[:-1]) == []  # the pump has no entry: it reports each packet
-    assert bed.put(packets[-1]) == [HELD]
+    packets = [SendPacket(bytes(60_000), IP) for n in range(FULL_QUEUE)]
+    assert bed.put(*packets) == []  # the pump has no entry: it reports each packet
+    assert bed.put(packets[-1]) == [Count("way_pending_full"), HELD]
+    assert bed.put(packets[-1]) == [Count("way_pending_full")]
     assert bed.put(SEND) == [HELD]
-    assert len(bed.path_resolved(PATH)) == 1 + SA_PATH_PENDING_PACKETS
+    assert len(bed.path_resolved(PATH)) == 1 + FULL_QUEUE
     refused = Bed()
     refused.put(SEND, packets[0])
     assert HELD in refused.refused(PEER)
@@ -161,7 +165,8 @@ def test_a_light_flush_asks_again_and_traffic_goes_on_until_the_answer() -> None
 def test_packets_that_wait_for_a_path_are_looked_up_again_after_a_change_of_their_route() -> None:
     bed = Bed()
     far, near = (packet("10.0.0.1", to, b"waits") for to in ("10.5.0.7", str(IP)))
-    bed.put(SEND, SendPacket(far, IP), SendPacket(near, IP), SendFrame(PLAIN, b"arp"))
+    others = [SendFrame(PLAIN, bytes(60_000))] * (FULL_QUEUE + 1)
+    bed.put(SEND, SendPacket(far, IP), SendPacket(near, IP), *others)
     bed.paths.rerouted(lambda ip: ip == IP)
     assert bed.put() == [Withdraw(IP), Forward(near)]  # the queue was full: it has room again
     bed.paths.rerouted(lambda ip: ip == ip_address("10.5.0.7"))

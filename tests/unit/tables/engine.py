@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 
-from ipoibu.addr import Qpn
+from ipoibu.addr import Gid, Qpn
 from ipoibu.ib import Destination
 from ipoibu.limits import (
     ADDRESSES_MAX,
@@ -14,8 +14,7 @@ from ipoibu.limits import (
     DHCP_REQUESTS_MAX,
     DROPS_NOTED_MAX,
     MEMBERSHIP_SOURCES_MAX,
-    NEIGH_PENDING_PACKETS,
-    NEIGH_PENDING_TOTAL_PACKETS,
+    NEIGH_PENDING_TOTAL_BYTES,
     PROXY_ANSWERS_MAX,
     PROXY_DELAY_MAX_S,
     PROXY_GROUPS_MAX,
@@ -23,14 +22,15 @@ from ipoibu.limits import (
     ROUTER_ADVERTISEMENT_MAX_BYTES,
     ROUTER_TRIALS_PER_S,
     ROUTERS_MAX,
-    SA_PATH_PENDING_PACKETS,
+    SA_PATH_PENDING_TOTAL_BYTES,
+    WAITING_OVERHEAD_BYTES,
 )
 from ipoibu.proto.advertised import PREFIX_INFORMATION, Advertised
 from ipoibu.proto.context import Resolver
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.dhcp_clients import DhcpClients
 from ipoibu.proto.drops import Drops
-from ipoibu.proto.effects import AskProxy, NeighAction, Publish, SendFrame, SendPacket
+from ipoibu.proto.effects import AskProxy, NeighAction, Publish, SendFrame
 from ipoibu.proto.group import Groups
 from ipoibu.proto.listeners import Listeners
 from ipoibu.proto.neigh import Neighbours
@@ -96,28 +96,24 @@ class NeighbourTable(EngineFilling):
 class WaitingPackets(EngineFilling):
     """A local program scans the subnet with long packets."""
 
+    entries_each = 1500 + WAITING_OVERHEAD_BYTES
+
     def __init__(self) -> None:
         super().__init__()
-        self.cap = NEIGH_PENDING_TOTAL_PACKETS
+        self.cap = NEIGH_PENDING_TOTAL_BYTES
         self._table = Neighbours(self.context, _RESOLVERS, lambda *_: None)
-        self._asked: set[IPv4Address] = set()
 
     def add(self, number: int) -> None:
-        ip = host4(number // NEIGH_PENDING_PACKETS)
-        self._asked.add(ip)
-        self._table.miss(self.now, ip, bytes(1500))
+        self._table.miss(self.now, host4(number // 100), bytes(1500))
         self.settle()
 
     def __len__(self) -> int:
-        return self._table._pending
+        return self._table._pending.bytes
 
     def admits_honest(self) -> bool:
-        self._table.advertised(
-            self.now, host4(0), hwaddr(0), solicited=True, override=True
-        )  # packets leave, so there is room
-        before = len(self)
         self._table.miss(self.now, host4(HONEST), bytes(100))
-        return len(self) == before + 1
+        [honest] = self._table.snapshot(self.now, [host4(HONEST)])
+        return honest.pending == 1
 
 
 class RouterTable(EngineFilling):
@@ -415,23 +411,27 @@ class SaPaths(Filling):
 
 
 class WaitingForPath(Filling):
+    entries_each = 1500 + WAITING_OVERHEAD_BYTES
+
     def __init__(self) -> None:
         super().__init__()
-        self.cap = SA_PATH_PENDING_PACKETS
+        self.cap = SA_PATH_PENDING_TOTAL_BYTES
         self._table = PathTable(Timers())
-        to = Destination(hwaddr(1).gid, Qpn(1))
-        self._table.pass_on(self.now, [Publish(host4(1), NeighAction.SEND, to, 2044)])
+
+    def _send(self, gid: Gid) -> None:
+        frame = SendFrame(Destination(gid, Qpn(1)), bytes(1500))
+        self.note(self._table.pass_on(self.now, [frame]))
 
     def add(self, number: int) -> None:
-        self.note(self._table.pass_on(self.now, [SendPacket(bytes(2000), host4(1))]))
+        self._send(hwaddr(number // 200).gid)
 
     def __len__(self) -> int:
-        return len(self._table._entries[hwaddr(1).gid].waiting)
+        return self._table._waiting.bytes
 
     def admits_honest(self) -> bool:
-        gid = hwaddr(2).gid
-        self._table.pass_on(self.now, [SendFrame(Destination(gid, Qpn(1)), b"frame")])
-        return len(self._table._entries[gid].waiting) == 1
+        gid = hwaddr(HONEST).gid
+        self._send(gid)
+        return self._table._waiting.count(gid) == 1
 
 
 FILLINGS: dict[str, type[Filling]] = {

@@ -12,7 +12,9 @@ from ipoibu.limits import (
     ETHERNET_DHCP_MAX,
     ETHERNET_SEARCHES_BURST,
     ETHERNET_WAITING_MAX,
+    ETHERNET_WAITING_TOTAL_BYTES,
     MEMBERSHIP_SOURCES_MAX,
+    WAITING_OVERHEAD_BYTES,
 )
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.dhcp import GuestDhcp
@@ -169,6 +171,31 @@ class GuestSearches(EngineFilling):
         return host4(HONEST) in self._table._searches
 
 
+class WaitingForGuest(GuestSearches):
+    """They send long packets to a few addresses."""
+
+    entries_each = 2000 + WAITING_OVERHEAD_BYTES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = ETHERNET_WAITING_TOTAL_BYTES
+
+    def _send(self, number: int) -> None:
+        self._table.wanted(self.now, None, udp4(1, str(host4(number)), bytes(1980)))
+        self.settle()
+
+    def add(self, number: int) -> None:
+        self._send(number // 80)
+
+    def __len__(self) -> int:
+        return self._table._waiting.bytes
+
+    def admits_honest(self) -> bool:
+        self.now += 1
+        self._send(HONEST)
+        return self._table._waiting.count(host4(HONEST)) == 1
+
+
 class GuestDhcpRequests(EngineFilling):
     def __init__(self) -> None:
         super().__init__()
@@ -222,6 +249,7 @@ FILLINGS: dict[str, type[Filling]] = {
     "addresses of one guest": AddressesOfOneGuest,
     "groups of guests": GuestGroups,
     "addresses that we look for among guests": GuestSearches,
+    "packets that wait for guests": WaitingForGuest,
     "requests of guests' DHCP clients": GuestDhcpRequests,
     "addresses that a guest may not use": RefusedAddresses,
 }

@@ -35,6 +35,7 @@ KINDS: Final = frozenset(
         "defaultdict",
         "Queue",
         "SimpleQueue",
+        "Waiting",
     ]
 )
 _ALLOCATION: Final = re.compile(
