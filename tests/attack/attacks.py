@@ -24,6 +24,7 @@ from ipoibu.wire.ndopt import Option
 DATAGRAM: Final = 20  # BTH and DETH
 ENCAP: Final = DATAGRAM + 4
 STRANGER: Final = Gid.parse("fe80::bad:0:0:1")
+SECOND_STRANGER: Final = Gid.parse("fe80::bad:0:0:2")
 NAK_SEQUENCE: Final = 0x60
 NAK_OPERATION: Final = 0x63
 _UD_SEND: Final = 0x64
@@ -255,6 +256,14 @@ def packets(target: Target, source: Gid = STRANGER, *, invented: bool = False) -
     frame = Encap(EtherType.IPV4, packet.pack()).pack()
     options = (f"random:{ENCAP + 20}:2", *(("source:4",) if invented else ()))
     return Flood(_datagram(target, frame), options, source)
+
+
+def hellos(target: Target) -> Flood:
+    """Hellos of hosts with two rails that do not exist, each from the queue pair that its message names."""
+    rails = b"".join(gid.raw + struct.pack("!I", 1) for gid in (STRANGER, SECOND_STRANGER))
+    hello = struct.pack("!H2x4sBBBB4x32x", 0x88B6, b"ipor", 2, 2, 0, 0) + rails
+    at = DATAGRAM + len(hello) - len(rails) + 17  # of the first queue pair
+    return Flood(_datagram(target, hello), (f"count:{DATAGRAM - 3}:3", f"count:{at}:3"))
 
 
 def invented_hosts(target: Target, to: IPv4Address) -> Flood:

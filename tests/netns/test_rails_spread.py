@@ -10,7 +10,9 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,8 @@ import pytest
 from ipoibu.lab import Lab
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import Host
+from tests.attack.attacker import Attacker
+from tests.attack.attacks import Target, hellos
 from tests.netns.conftest import Cli, Until
 
 Sh = Callable[[Host, str], str]
@@ -224,6 +228,31 @@ def test_a_host_on_one_wire_only_does_not_move_the_active_rail(sh: Sh, until: Un
         assert "engine.rail_changes" not in first.ask("stats")
         assert _states(first) == ["active", "sharing"]
         assert _reaches(first, second)
+
+
+def test_hellos_of_hosts_that_do_not_exist_get_one_each_at_most(
+    pair: Lab, until: Until, tmp_path: Path
+) -> None:
+    """And the peer stays one: the answers to others leave frames and handles to it."""
+    first, second = pair.hosts
+    pair.start()
+    until(lambda: _peers(first) == _peers(second) == [1, 1])
+    until(lambda: _reaches(second, first))
+    target = Target.of(first.ask("show"), first.ipv4.ip, first.ipv6.ip)
+
+    def counted() -> Counter[str]:
+        stats = first.ask("stats")
+        names = ("tx_hellos", "rx_hellos", "hello_unproven", "peers_full")
+        return Counter({name: stats.get(f"fabric.rails_{name}", 0) for name in names})
+
+    before = counted()
+    with Attacker.build(tmp_path).flood(second, first, hellos(target), rate=2000):
+        until(lambda: (counted() - before)["hello_unproven"] > 4000)
+    grown = counted() - before
+    assert grown["tx_hellos"] < 1.5 * grown["rx_hellos"]  # those to the peer are among them
+    assert grown["peers_full"] == 0
+    until(lambda: _peers(first) == _peers(second) == [1, 1])
+    assert "engine.rail_changes" not in first.ask("stats")
 
 
 def test_a_silent_wire_carries_no_flows(sh: Sh, until: Until) -> None:
