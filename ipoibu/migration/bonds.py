@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ipoibu.migration.draft import LINK_LOCAL, Draft, Note, Place, is_infiniband_name, other
+from ipoibu.migration.naming import name_bond, name_partition
 
 # The numbers of the kernel's modes
 _MODES: Final = (
@@ -97,27 +98,33 @@ def join_ports(merged: dict[str, Draft], notes: list[Note]) -> None:
     for bond in [each for each in merged.values() if each.is_bond]:
         claimed = sorted(each.name for each in merged.values() if each.controller == bond.name)
         wanted = dict.fromkeys(names.get(name, name) for name in [*bond.ports, *claimed])
-        ports = [_port(merged, bond, name, notes) for name in wanted]
+        ports = [_port(merged, bond, name) for name in wanted]
         bond.joined = _of_one_partition([port for port in ports if port is not None])
+        for name, found in zip(wanted, ports, strict=True):
+            if found is None and bond.joined:
+                bond.leave(bond.place, f"its port {name} is no InfiniBand interface of the files")
         for port in bond.joined:
             merged.pop(port.name, None)
             _move(bond, port)
         if not bond.joined:
             notes.append(other(bond.place, "a bond without a port of InfiniBand"))
             del merged[bond.name]
+        else:
+            name_bond(merged, bond)
     for port in merged.values():
         if port.controller:
             why = f"its bond {port.controller} is not among the files: it is an interface of its own here"
             port.leave(port.place, why)
 
 
-def _port(merged: dict[str, Draft], bond: Draft, name: str, notes: list[Note]) -> Draft | None:
+def _port(merged: dict[str, Draft], bond: Draft, name: str) -> Draft | None:
     """The draft of a port; of one that no file describes, if its name is one of InfiniBand."""
     if name in merged:
         return None if merged[name].is_bond else merged[name]
     if is_infiniband_name(name):
-        return Draft(bond.place, name)
-    notes.append(other(bond.place, f"its port {name} is no InfiniBand interface of the files"))
+        port = Draft(bond.place, name)
+        name_partition(port)
+        return port
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_option
 from ipoibu.migration.draft import Draft, Note, Reading, is_infiniband_name, other, prefix_length
-from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of
+from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of, words_of
 
 _WITHOUT_EFFECT: Final = ("type", "name", "subnets", "keep_configuration", "bond_interfaces")
 _DHCP6: Final = ("dhcp6", "ipv6_dhcpv6-stateful")
@@ -125,7 +125,8 @@ def _read_other(path: Path, item: Any, by_name: dict[str, Draft], reading: Readi
     kind, place = text_of(own.get("type")), place_of(path, item, text_of(own.get("type")))
     if kind not in ("nameserver", "route"):
         name = text_of(own.get("name"))
-        reading.notes.append(other(place, f"{name or 'an entry'} of type {kind}, not infiniband"))
+        why = f"{name or 'an entry'} of type {kind}, not infiniband"
+        reading.notes.append(other(place, why, words_of(item)))
         return
     interface = text_of(own.get("interface"))
     only = next(iter(by_name.values())) if len(by_name) == 1 else None

@@ -214,8 +214,11 @@ class Draft:
         return [each.text for each in self.settings if each.option == option]
 
 
-def other(place: Place, why: str) -> Note:
-    """What belongs to no interface of ours."""
+def other(place: Place, why: str, words: Iterable[str] = ()) -> Note:
+    """What belongs to no interface of ours; it is lost if one of its `words` is the name of one."""
+    used = sorted({word for word in words if is_infiniband_name(word)})
+    if used:
+        return Note(place, f"{why}: {SEVERAL_LINKS} ({', '.join(used)})")
     return Note(place, why, is_loss=False)
 
 

@@ -59,7 +59,7 @@ def read_ifcfg(path: Path) -> Reading:
         return read_suse(path, variables, notes)
     if kind.lower() != "infiniband" and not is_bond and (kind or not is_infiniband_name(name)):
         why = f"an interface of type {kind or 'unknown'}, not InfiniBand"
-        return Reading(notes=[other(Place(path), why)])
+        return Reading(notes=[other(Place(path), why, [values.get("PHYSDEV", "")])])
     made = Draft(Place(path), name, notes=notes, is_bond=is_bond)
     made.controller = values.get("MASTER") or values.get("MASTER_UUID", "")
     made.aliases = {values.get("UUID", ""), values.get("NAME", "")} - {""}

@@ -151,7 +151,9 @@ def read_interfaces(path: Path) -> Reading:
         if not (is_infiniband_name(name) or name in ports or is_bond or _is_infiniband(stanza)):
             if name != "lo" and name not in foreign:
                 foreign.add(name)
-                reading.notes.append(other(stanza.place, f"{name}: no InfiniBand interface"))
+                words = [word for _, value, _ in stanza.options for word in value.split()]
+                why = f"{name}: no InfiniBand interface"
+                reading.notes.append(other(stanza.place, why, words))
             continue
         made = Draft(stanza.place, name, is_bond=is_bond)
         made.ports += _ports(stanza) if is_bond else []

@@ -39,7 +39,7 @@ def read_keyfile(path: Path) -> Reading:
     kind = values.get(("connection", "type"), "")
     if kind not in (TYPE, "bond"):
         why = f"a connection of type {kind or 'unknown'}, not {TYPE}"
-        return Reading(notes=[other(Place(path), why)])
+        return Reading(notes=[other(Place(path), why, [values.get((kind, "parent"), "")])])
     made = Draft(Place(path), notes=notes, name=values.get(("connection", "interface-name"), ""))
     made.is_bond = kind == "bond"
     port_type = values.get(("connection", "port-type")) or values.get(("connection", "slave-type"))

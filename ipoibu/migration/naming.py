@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ipoibu.addr import PKey, may_name_partition
+from ipoibu.addr import DEFAULT_PKEY, PKey, may_name_partition
 from ipoibu.errors import UsageError
 from ipoibu.host.tun import check_name
 from ipoibu.migration.draft import Draft
@@ -49,18 +49,35 @@ def name_partitions(merged: dict[str, Draft]) -> None:
     for draft in list(merged.values()):
         if draft.is_bond:
             continue
-        named = PKey.of_name(draft.name)
-        draft.pkey = draft.pkey or named
+        named = name_partition(draft)
         before, _, _ = draft.name.rpartition(".")
         if draft.pkey is None:
-            if is_ambiguous(draft):
-                why = "the name may mean a partition: write its P_Key as `pkey`"
-                draft.leave(draft.place, f"{why} ({draft.name})")
             continue
         if not draft.parent and before in merged and before != draft.name:
             draft.parent = before
         if named not in (None, draft.pkey):
             _rename(merged, draft, draft.pkey.child_of(before))
+
+
+def name_partition(draft: Draft) -> PKey | None:
+    """Give a draft the partition that its name says, which the function returns."""
+    named = PKey.of_name(draft.name)
+    draft.pkey = draft.pkey or named
+    if is_ambiguous(draft):
+        why = "the name may mean a partition: write its P_Key as `pkey`"
+        draft.leave(draft.place, f"{why} ({draft.name})")
+    return named
+
+
+def name_bond(merged: dict[str, Draft], bond: Draft) -> None:
+    """A bond is in the partition of its ports, whatever its name may say."""
+    named = PKey.of_name(bond.name)
+    if named is None and not may_name_partition(bond.name):
+        return
+    if not is_ambiguous(bond):
+        bond.pkey = bond.pkey or DEFAULT_PKEY
+    if named not in (None, bond.pkey):
+        _rename(merged, bond, f"{bond.name.rpartition('.')[0]}-rails"[:15])
 
 
 def _rename(merged: dict[str, Draft], draft: Draft, name: str) -> None:
@@ -74,8 +91,9 @@ def _rename(merged: dict[str, Draft], draft: Draft, name: str) -> None:
 
 
 def is_ambiguous(draft: Draft) -> bool:
-    """Return whether nobody but the administrator knows the partition."""
-    return draft.pkey is None and may_name_partition(draft.name)
+    """Return whether nobody but the administrator knows the partition: of a bond, that of its ports."""
+    names = [port.name for port in draft.joined] if draft.is_bond else [draft.name]
+    return draft.pkey is None and any(map(may_name_partition, names))
 
 
 def _is_like(name: str, prefix: str) -> bool:

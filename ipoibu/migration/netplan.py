@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_option
-from ipoibu.migration.draft import Draft, Note, Reading, is_infiniband_name, switch
-from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of
+from ipoibu.migration.draft import Draft, Reading, is_infiniband_name, other, switch
+from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of, words_of
 
 _WITHOUT_EFFECT: Final = re.compile(
     r"match|set-name|renderer|optional(-addresses)?|critical|ignore-carrier|networkmanager|wakeonlan"
@@ -40,9 +40,8 @@ def read_netplan(path: Path, node: Any) -> Reading:
                 reading.drafts.append(made)
             else:
                 why = "no InfiniBand interface: neither infiniband-mode nor a name such as ib0"
-                reading.notes.append(
-                    Note(made.place, draft.UNKNOWN if kind != "ethernets" else why)
-                )
+                words = words_of(value) if kind != "ethernets" else []
+                reading.notes.append(other(made.place, why, words))
     return reading
 
 

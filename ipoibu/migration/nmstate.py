@@ -11,7 +11,7 @@ from typing import Any, Final
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_option
 from ipoibu.migration.draft import Draft, Note, Place, Reading, is_infiniband_name, other, switch
-from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of
+from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of, words_of
 
 _WITHOUT_EFFECT: Final = re.compile(
     r"name|type|profile-name|description|identifier|wait-ip|ipv[46]\.(enabled|auto-(dns|gateway|routes))"
@@ -48,7 +48,7 @@ def _read_interface(path: Path, item: Any) -> Reading:
     made = Draft(place_of(path, item, ""), name, is_bond=kind == "bond")
     if kind not in ("infiniband", "bond") and not (not kind and is_infiniband_name(name)):
         why = f"{name or 'an interface'} of type {kind or 'unknown'}, not infiniband"
-        return Reading(notes=[other(made.place, why)])
+        return Reading(notes=[other(made.place, why, words_of(item))])
     if text_of(own.get("state")) == "absent":
         return Reading()
     made.aliases = {text_of(own.get("profile-name"))} - {"", name}

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ipoibu.migration import draft
 from ipoibu.migration.bonds import take_bond_option
 from ipoibu.migration.draft import Draft, Note, Reading, other, switch
-from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of
+from ipoibu.migration.yaml_nodes import fields_of, items_of, place_of, text_of, texts_of, words_of
 
 LIST: Final = "network_connections"
 
@@ -55,7 +55,7 @@ class _Connection:
         self._made.is_bond = kind == "bond"
         if kind not in ("infiniband", "bond"):
             why = f"a connection of type {kind}, not infiniband"
-            return Reading(notes=[other(self._made.place, why)])
+            return Reading(notes=[other(self._made.place, why, words_of(self._item))])
         self._made.name = text_of(fields.get("interface_name")) or text_of(fields.get("name"))
         self._made.aliases = {text_of(fields.get("name"))} - {""}
         for key, node in fields.items():

@@ -55,7 +55,8 @@ def read_suse(path: Path, variables: Mapping[str, Variable], notes: list[Note]) 
     has_mode = any(key.startswith("IPOIB") for key in values)
     if not (kind == "infiniband" or is_infiniband_name(name) or has_mode or is_bond):
         why = f"an interface of type {kind or 'unknown'}, not InfiniBand"
-        return Reading(notes=[other(Place(path), why)])
+        words = f"{values.get('ETHERDEVICE', '')} {values.get('BRIDGE_PORTS', '')}".split()
+        return Reading(notes=[other(Place(path), why, words)])
     made = Draft(Place(path), name, notes=notes, is_bond=is_bond)
     if child := re.fullmatch(r".+\.([0-9a-fA-F]{1,4})", name):  # wicked's rule: hexadecimal
         made.take_pkey(f"0x{child[1]}", Place(path))

@@ -84,5 +84,11 @@ def texts_of(node: Any) -> list[str]:
     return [word for word in map(text_of, items_of(node)) if word]
 
 
+def words_of(root: Any) -> list[str]:
+    """Every scalar of a mapping or list, at any depth."""
+    nodes = [node for _, value in walk(root) for node in (value, *items_of(value))]
+    return [word for word in map(text_of, nodes) if word]
+
+
 def place_of(path: Path, node: Any, key: str) -> Place:
     return Place(path, node.start_mark.line + 1, key)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.migration.assembly import assemble
 from ipoibu.migration.bonds import take_bond_option
 from ipoibu.migration.draft import Draft, Place
+from ipoibu.migration.sources import read_files
 from tests.unit.migration.imported import imported
 
 OPTIONS = "mode=active-backup miimon=100 primary=ib1 updelay=200"
@@ -134,6 +136,40 @@ def test_the_ports_are_of_one_partition(tmp_path: Path) -> None:
     results, notes = imported(other, texts, {"": "mlx5_0"})
     assert [content.get("pkey") for content in results.values()] == ["0x8001", "0x8002"]
     assert "another partition than that of ib0.8001" in "".join(notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "port", "made_name", "pkey"),
+    [
+        ("bond0", "ib{}.8001", "bond0", "0x8001"),
+        ("bond0.8001", "ib{}.8001", "bond0.8001", "0x8001"),
+        ("bond0.8002", "ib{}.8001", "bond0-rails", "0x8001"),
+        ("bond0.8002", "ib{}", "bond0-rails", "0xffff"),
+        ("bond0.5", "ib{}", "bond0.5", "0xffff"),
+        ("bond0", "ib{}", "bond0", None),
+    ],
+)
+def test_the_partition_is_that_of_the_ports_names(
+    tmp_path: Path, name: str, port: str, made_name: str, pkey: str | None
+) -> None:
+    ports = [port.format(n) for n in (0, 1)]
+    text = f"auto {name}\niface {name} inet manual\n bond-slaves {' '.join(ports)}\n"
+    devices = dict(zip(ports, ("mlx5_0", "mlx5_1"), strict=True))
+    results, _ = imported(tmp_path, {"interfaces": text}, devices)
+    assert {each: content.get("pkey") for each, content in results.items()} == {made_name: pkey}
+
+
+def test_ports_that_may_be_in_a_partition_need_the_administrator(tmp_path: Path) -> None:
+    (tmp_path / "interfaces").write_text("iface bond0 inet manual\n bond-slaves ib0.5 ib1.5\n")
+    (made,) = assemble(read_files([tmp_path / "interfaces"]), {})
+    assert made.needs_pkey
+    assert "the name may mean a partition" in "".join(note.why for note in made.notes)
+
+
+def test_a_port_of_ethernet_is_lost(tmp_path: Path) -> None:
+    text = "auto bond0\niface bond0 inet manual\n bond-slaves ib0 eth1\n"
+    _, notes = imported(tmp_path, {"interfaces": text})
+    assert notes == ["interfaces:2: its port eth1 is no InfiniBand interface of the files"]
 
 
 def test_what_a_port_has_of_its_own_is_left(tmp_path: Path) -> None:

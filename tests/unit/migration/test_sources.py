@@ -57,6 +57,31 @@ def test_a_file_of_no_known_kind_beside_others_is_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("ifcfg-v", "TYPE=Vlan\nPHYSDEV=ib0\n"),
+        ("suse/ifcfg-br0", "STARTMODE=auto\nBRIDGE=yes\nBRIDGE_PORTS='ib0 eth1'\n"),
+        ("a.nmconnection", "[connection]\ntype=vlan\n[vlan]\nparent=ib0\n"),
+        ("interfaces", "iface br0 inet manual\n bridge_ports ib0 eth1\n"),
+        ("a.yml", "network: {bridges: {br0: {interfaces: [ib0]}}}\n"),
+        ("a.yml", "interfaces: [{name: v, type: vlan, vlan: {base-iface: ib0, id: 5}}]\n"),
+        ("a.yml", "{version: 1, config: [{type: bridge, name: b, bridge_interfaces: [ib0]}]}\n"),
+        ("a.yml", "network_connections: [{name: v, type: vlan, parent: ib0}]\n"),
+    ],
+)
+def test_what_another_interface_does_with_ours_is_lost(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    for used in ("ib0", "eth0"):
+        path.write_text(text.replace("ib0", used))
+        (note,) = read_files([path]).notes
+        assert note.is_loss == (used == "ib0")
+        assert ("(ib0)" in note.why) == note.is_loss
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
         ("storage", "[connection]\ntype=infiniband\ninterface-name=ib0\n"),
         ("my-conf", "IPOIB_LOAD=yes\nSET_IPOIB_CM=yes\n"),
         ("network-config", "{version: 1, config: [{type: infiniband, name: ib0}]}"),
