@@ -77,6 +77,7 @@ ROUTER_DELAY_S: Final = 1.0  # ... with this delay and 3 probes our host leaves 
 ROUTER_RETRY_S: Final = 5.0  # time between two solicitations of a router that does not answer
 ROUTERS_MAX: Final = 64  # advertising routers; Linux has no cap, RFC 4861 §6.3.4 asks for two
 ROUTERS_UNPROVEN_MAX: Final = 8  # of them never answered: a further one has to answer first
+ROUTERS_OF_ONE_HOST: Final = 8  # in a full table, one with more makes room for those of others
 ROUTER_TRIALS_PER_S: Final = 128.0  # routers that we ask so: the pump passes up 500 strangers, ...
 ROUTER_TRIALS_BURST: Final = 128.0  # ... and each has half a second to answer before its place goes
 ROUTER_ADVERTISEMENT_MAX_BYTES: Final = 4096  # of a router with a place: the longest datagram

@@ -10,7 +10,7 @@ any host can send in its name, does not bring it back.
 Any host can invent routers, and the stack would take them all. So the stack gets the advertisements of a
 bounded number of routers alone. While many of them have never answered a solicitation, each further one
 is tried first: we solicit it, and the stack gets its advertisement when it answers. A router that has
-answered never makes room for one that has not.
+answered makes room for another one only if its host answers for many.
 
     TRIED        the stack does not know it yet; we solicit it
     USED         the local stack has its routes
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import enum
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
@@ -36,6 +37,7 @@ from ipoibu.limits import (
     ROUTER_TRIALS_BURST,
     ROUTER_TRIALS_PER_S,
     ROUTERS_MAX,
+    ROUTERS_OF_ONE_HOST,
     ROUTERS_UNPROVEN_MAX,
 )
 from ipoibu.proto.advertised import ROUTE_INFORMATION, Advertised, lifetime_s, with_lifetime
@@ -104,6 +106,7 @@ MACHINE: Final = Table("Router", State.NONE, {
     (_U, Input.FAILED):     (_S, (_A.ARM,)),
     (_U, Input.ANSWERED):   (_U, ()),
     (_U, Input.RIVALLED):   (_U, ()),
+    (_U, Input.EVICTED):    (_N, (_A.WITHDRAW, _A.FORGET)),
     (_S, Input.ADVERTISED): (_S, (_A.DELIVER, _A.TRY)),
     (_S, Input.RETIRED):    (_N, (_A.FORGET,)),
     (_S, Input.CEASED):     (_N, (_A.WITHDRAW, _A.FORGET)),
@@ -277,14 +280,29 @@ class Routers:
             self._feed(now, ip, Input.RETIRED)
         if ended:
             return True
+        evicted = self._least() or self._latest_of_the_greediest()
+        if evicted is None:
+            return False
+        text = f"no room for a router beside {len(self)} others: forgot {evicted}"
+        self._context.warn("router_evicted", now, text)
+        self._feed(now, evicted, Input.EVICTED)
+        return True
+
+    def _least(self) -> IpAddress | None:
         for kind in _LEAST:
             for ip, router in self._routers.items():
                 if (router.state, router.is_proven) == kind:
-                    text = f"no room for a router beside {len(self)} others: forgot {ip}"
-                    self._context.warn("router_evicted", now, text)
-                    self._feed(now, ip, Input.EVICTED)
-                    return True
-        return False
+                    return ip
+        return None
+
+    def _latest_of_the_greediest(self) -> IpAddress | None:
+        """Return a router of the host that answers for the most of them, if these are many."""
+        hosts = [it.hwaddr.gid for it in self._routers.values() if it.hwaddr is not None]
+        host, count = max(Counter(hosts).items(), key=lambda item: item[1], default=(None, 0))
+        if count <= ROUTERS_OF_ONE_HOST:
+            return None
+        theirs = (ip for ip, it in self._routers.items() if it.hwaddr and it.hwaddr.gid == host)
+        return list(theirs)[-1]
 
     def _compare(self, now: float) -> None:
         """Withdraw the silent routers if another router is alive."""

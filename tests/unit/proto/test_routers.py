@@ -20,6 +20,7 @@ from ipoibu.limits import (
     ROUTER_TRIALS_BURST,
     ROUTER_TRIALS_PER_S,
     ROUTERS_MAX,
+    ROUTERS_OF_ONE_HOST,
     ROUTERS_UNPROVEN_MAX,
 )
 from ipoibu.proto.advertised import PREFIX_INFORMATION, ROUTE_INFORMATION, lifetime_s
@@ -271,6 +272,25 @@ def test_a_router_that_answers_never_makes_room_for_others() -> None:
     advertise(bench, real[0], 0)
     advertise(bench, HIGH)
     assert heard(bench) == [(real[0].ip, 0), (HIGH.ip, 1800)]
+
+
+def test_a_host_that_answers_for_many_routers_makes_room_for_those_of_others() -> None:
+    bench = Bench()
+    greedy = [Router(it.ip, LOW.hwaddr) for it in invented(ROUTERS_MAX)]
+    for router in greedy:
+        advertise(bench, router)
+        answer(bench, router)
+    heard(bench)
+    others = invented(ROUTERS_MAX, 0x4000)
+    for router in others:
+        advertise(bench, router)
+        answer(bench, router)
+    stack = {it.ip for it in greedy}
+    known_to_the_stack(bench, stack)
+    kept = {it.ip for it in greedy[:ROUTERS_OF_ONE_HOST]}
+    assert stack == kept | {it.ip for it in others[: ROUTERS_MAX - ROUTERS_OF_ONE_HOST]}
+    assert bench.host.counts["router_evicted"] == ROUTERS_MAX - ROUTERS_OF_ONE_HOST
+    assert bench.host.counts["router_refused"] == ROUTERS_OF_ONE_HOST
 
 
 def test_routers_whose_lifetime_is_over_make_room() -> None:
