@@ -156,6 +156,35 @@ static void groups_of_a_peer_end_at_their_cap(void)
     ipu_group_list_free(&list);
 }
 
+/* Any order of joins and leaves is that of a list that is searched from its beginning. */
+static void groups_of_a_peer_are_found_in_any_order(void)
+{
+    enum { GROUPS = 64 };
+    struct ipu_group_list list = {0};
+    bool is_in[GROUPS] = {false};
+    struct in6_addr nowhere = {0};
+    uint64_t random = 1;
+    ipu_group_list_restart(&list);
+    for (int i = 0; i < 5000; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        uint32_t which = (uint32_t)(random >> 33) % GROUPS;
+        struct in6_addr mgid = address(which * 0x01010101);
+        is_in[which] = random >> 63;
+        if (is_in[which])
+            ipu_group_list_add(&list, &mgid);
+        else
+            ipu_group_list_delete(&list, &mgid);
+        int count = 0;
+        for (uint32_t k = 0; k < GROUPS; k++) {
+            mgid = address(k * 0x01010101);
+            CHECK_EQ(ipu_group_list_wants(&list, &mgid, &nowhere), is_in[k]);
+            count += is_in[k];
+        }
+        CHECK_EQ(list.count, count);
+    }
+    ipu_group_list_free(&list);
+}
+
 int main(void)
 {
     RUN(next_hops_end_at_their_cap);
@@ -163,5 +192,6 @@ int main(void)
     RUN(answers_about_flows_end_at_their_cap);
     RUN(questions_share_their_places);
     RUN(groups_of_a_peer_end_at_their_cap);
+    RUN(groups_of_a_peer_are_found_in_any_order);
     return 0;
 }
