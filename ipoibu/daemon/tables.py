@@ -261,13 +261,16 @@ _ETHERNET: Final = (
     ),
     Table(
         "addresses of one guest",
-        (),
+        (
+            "proto/ethernet/guests.py:_OfGuest.loose",
+            "proto/ethernet/guests.py:_OfGuest.firm",
+            "proto/ethernet/guests.py:_OfGuest.others",
+        ),
         (_GUEST,),
         limits.ETHERNET_GUEST_ADDRESSES_MAX,
         1600,
         "as above",
         "ethernet_guest_evicted",
-        steps=limits.ETHERNET_GUEST_ADDRESSES_MAX,
     ),
     Table(
         "groups of guests",
@@ -796,7 +799,6 @@ _CORE: Final = (
         "the peer gets the messages to all groups",
         in_c="fabric/group_list.h:IPU_GROUP_LIST_MAX",
         filled_by="groups_of_a_peer_end_at_their_cap",
-        steps=limits.MESH_GROUPS_SHOWN,
     ),
     CoreTable(
         "messages to groups of a unicast link under way",

@@ -10,9 +10,10 @@ family but link-local ones.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Final
@@ -76,6 +77,37 @@ class _Binding:
     is_to_announce: bool = False  # once we know that
 
 
+class _OfGuest:
+    """The addresses of one guest, in the order in which they make room: each kind from the longest silent."""
+
+    __slots__ = ("firm", "loose", "others")
+
+    def __init__(self) -> None:
+        self.loose: OrderedDict[IpAddress, None] = OrderedDict()
+        self.firm: OrderedDict[IpAddress, None] = OrderedDict()
+        self.others: dict[IpAddress, None] = {}
+
+    def __len__(self) -> int:
+        return len(self.loose) + len(self.firm) + len(self.others)
+
+    def __iter__(self) -> Iterator[IpAddress]:
+        return itertools.chain(self.loose, self.firm, self.others)
+
+    def discard(self, ip: IpAddress) -> None:
+        for part in (self.loose, self.firm, self.others):
+            part.pop(ip, None)
+
+    def file(self, ip: IpAddress, state: State) -> None:
+        """Put the address at the end of its kind."""
+        self.discard(ip)
+        if state in _LOOSE:
+            self.loose[ip] = None
+        elif state in _FIRM:
+            self.firm[ip] = None
+        else:
+            self.others[ip] = None
+
+
 class Guests:
     """At most `cap` addresses; of those that no guest claims, the longest silent makes room first. A guest
     that holds one has a queue pair of its own, as far as there are some.
@@ -107,7 +139,7 @@ class Guests:
         self._bindings: dict[IpAddress, _Binding] = {}
         self._loose: OrderedDict[IpAddress, None] = OrderedDict()  # silent for longest first
         self._firm: OrderedDict[IpAddress, None] = OrderedDict()
-        self._of_mac: dict[Mac, OrderedDict[IpAddress, None]] = {}
+        self._of_mac: dict[Mac, _OfGuest] = {}
         self._static: StaticBindings = {}
         self._refusals = Refusals(context.observe)
         self._asks = TokenBucket(ETHERNET_ASKS_PER_S, ETHERNET_ASKS_BURST)
@@ -288,10 +320,10 @@ class Guests:
 
     def _make(self, now: float, ip: IpAddress, mac: Mac, *, is_claim: bool) -> _Binding | None:
         """Return a new binding; None if there is no room. Only a claim takes the place of another one."""
-        own: Mapping[IpAddress, None] = self._of_mac.get(mac, {})
+        own = self._of_mac.get(mac) or _OfGuest()
         if len(own) >= self._cap_of_guest:
-            loose = next((it for it in own if it in self._loose), None)
-            firm = next((it for it in own if it in self._firm), None) if is_claim else None
+            loose = next(iter(own.loose), None)
+            firm = next(iter(own.firm), None) if is_claim else None
             self._evict(now, loose or firm)
         elif len(self._bindings) >= self._cap:
             firm = next(iter(self._firm), None) if is_claim else None
@@ -308,12 +340,12 @@ class Guests:
 
     def _add(self, now: float, ip: IpAddress, mac: Mac) -> _Binding:
         binding = self._bindings[ip] = _Binding(mac, now)
-        self._of_mac.setdefault(mac, OrderedDict())[ip] = None
+        self._of_mac.setdefault(mac, _OfGuest()).file(ip, binding.state)
         return binding
 
     def _detach(self, ip: IpAddress, mac: Mac) -> None:
         own = self._of_mac[mac]
-        del own[ip]
+        own.discard(ip)
         if not own:
             del self._of_mac[mac]
             self._queue_pairs.release(mac)
@@ -390,7 +422,7 @@ class Guests:
         self._detach(ip, binding.mac)
         binding.mac = rival
         binding.is_router, binding.is_to_announce = None, False
-        self._of_mac.setdefault(rival, OrderedDict())[ip] = None
+        self._of_mac.setdefault(rival, _OfGuest()).file(ip, binding.state)
 
     def _join(self, now: float, ip: IpAddress, binding: _Binding) -> None:
         if isinstance(ip, IPv6Address) and not binding.is_joined:
@@ -429,7 +461,7 @@ class Guests:
         elif binding.state in _FIRM:
             self._firm[ip] = None
         if ip in self._bindings:
-            self._of_mac[binding.mac].move_to_end(ip)
+            self._of_mac[binding.mac].file(ip, binding.state)
 
     def _ring(self, now: float, ip: IpAddress) -> None:
         binding = self._bindings[ip]
