@@ -59,6 +59,7 @@ CONTROL_WORKING_S: Final = 1.0  # between two signs of a daemon that works on a 
 DOWN_WAIT_S: Final = (
     15.0  # for the end of a process that `ipoibu down` ends: DHCP and SA may take seconds
 )
+CAPTURE_PENDING_BYTES: Final = 8 << 20  # unread, of a capture; we drop and count frames beyond
 CAPTURES_MAX: Final = 8  # clients of one interface; with the monitors, half of all clients
 MONITORS_MAX: Final = 8  # clients of one interface: each costs the engine some us a transition
 EVENTS_PENDING_MAX: Final = 16_384  # unread, of a monitor: the flush of as many neighbours fits

@@ -50,13 +50,18 @@ from ipoibu.daemon.runtime import (
 from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.host.namespace import Namespace
 from ipoibu.host.tun import NameTaken
-from ipoibu.limits import CAPTURES_MAX, CONTROL_CLIENTS_MAX, CONTROL_WORKING_S, STATUS_PAGE
+from ipoibu.limits import (
+    CAPTURE_PENDING_BYTES,
+    CAPTURES_MAX,
+    CONTROL_CLIENTS_MAX,
+    CONTROL_WORKING_S,
+    STATUS_PAGE,
+)
 
 REQUEST_MAX_BYTES: Final = 64 * 1024
 IDLE_S: Final = 60.0  # the server drops a client that sends no request for so long
 WRITE_S: Final = 30.0  # the server drops a client that does not read its answer for so long
 HEARTBEAT_S: Final = 0.25
-CAPTURE_PENDING_BYTES: Final = 8 << 20  # per capture; the server drops and counts frames beyond it
 
 _log = logging.getLogger(__name__)
 

@@ -520,6 +520,15 @@ _HOST: Final = (
         "the one that keeps us waiting the longest goes",
     ),
     Table(
+        "bytes of a capture that its client has not read",
+        ("daemon/control.py:_Pending._records",),
+        (_OWNER, _LINK),
+        limits.CAPTURE_PENDING_BYTES,
+        2,
+        "the new frame goes, and the client hears how many",
+        unit="bytes of each capture",
+    ),
+    Table(
         "clients of `--metrics`",
         (),
         (_CALLER,),

@@ -13,6 +13,7 @@ from unittest.mock import Mock, patch
 
 from ipoibu.addr import DEFAULT_PKEY, Gid, IpAddress
 from ipoibu.daemon.client_places import ClientPlaces
+from ipoibu.daemon.control import _Pending
 from ipoibu.daemon.duplicates import Duplicates
 from ipoibu.daemon.event_stream import _Queue
 from ipoibu.endpoint.allmulticast import AllMulticast
@@ -28,6 +29,7 @@ from ipoibu.host.route_sync import RouteSync
 from ipoibu.host.route_table import RouteTable
 from ipoibu.limits import (
     ADDRESSES_MAX,
+    CAPTURE_PENDING_BYTES,
     CONTROL_CLIENTS_MAX,
     EVENTS_PENDING_MAX,
     GROUPS_MAX,
@@ -91,6 +93,30 @@ class ControlClients(Filling):
 
 class MetricsClients(ControlClients):
     most = METRICS_CLIENTS_MAX
+
+
+class UnreadCapture(Filling):
+    entries_each = 2000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = CAPTURE_PENDING_BYTES
+        data = bytes(self.entries_each - 16)  # and the header of its record
+        self._frame = cast(Any, SimpleNamespace(time_ns=0, wire_len=len(data), data=data))
+        loop = SimpleNamespace(call_soon_threadsafe=lambda call: None)
+        self._table = _Pending(cast(Any, loop), 65535, cast(Any, None))
+
+    def add(self, number: int) -> None:
+        self._table.take([self._frame])
+
+    def __len__(self) -> int:
+        return self._table._bytes
+
+    def admits_honest(self) -> bool:
+        self._table._records.clear()  # as `flush` does
+        self._table._bytes = 0
+        self.add(HONEST)
+        return len(self) == self.entries_each
 
 
 class RoutedGroups(Filling):
@@ -382,6 +408,7 @@ class GroupsOfMulticastRoutes(Filling):
 
 
 FILLINGS: dict[str, type[Filling]] = {
+    "bytes of a capture that its client has not read": UnreadCapture,
     "packets to dead next hops that wait for other routes": ReroutedPackets,
     "routes of the kernel": KernelRoutes,
     "routes of the kernel to one destination": RoutesToOneDestination,
