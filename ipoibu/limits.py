@@ -131,6 +131,7 @@ DHCP_RELEASE_S: Final = 0.5  # for the server's hardware address, before we forg
 DHCP_LINK_MTU: Final = 576  # §2: the least that a host has to accept
 LEASE_MIN_S: Final = 4.0  # a shorter lease would be renewed more than once in 2 s
 LEASE_LIST_MAX: Final = 64  # routes and name servers of one lease; we ignore further ones
+LEASE_SKEW_S: Final = 60.0  # a stored lease from later than this is of another clock
 LEASE_WAIT_S: Final = 10.0  # of `ipoibu up`, before it says that it is up without a lease
 HOST_NAME_MAX: Final = 63  # RFC 1035 §2.3.4: a label
 

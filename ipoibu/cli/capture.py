@@ -10,10 +10,11 @@ import argparse
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import RawIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ipoibu.errors import UsageError
+from ipoibu.errors import IpoibuError, UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -72,7 +73,6 @@ def run(options: argparse.Namespace) -> int:
     with Client(options.name) as client, _interruption() as stopped, _output(options.file) as file:
         client.begin_capture(snaplen)
         file.write(file_header(snaplen))
-        file.flush()
         print(f"capturing on {options.name}, snapshot length {snaplen} bytes", file=sys.stderr)
         for lost, batch in client.captured(lambda: bool(stopped)):
             dropped = lost
@@ -80,9 +80,8 @@ def run(options: argparse.Namespace) -> int:
             records = batch[:size]
             if not records:
                 continue
-            frames += records_in(records)
             file.write(records)
-            file.flush()
+            frames += records_in(records)
             if frames == options.count:
                 stopped.append(0)
     print(f"{frames} frames captured, {dropped} dropped", file=sys.stderr)
@@ -105,14 +104,38 @@ def _interruption() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+class _Output:
+    """A pcap file, which has whole records only even where the disk is full."""
+
+    def __init__(self, name: str, file: RawIOBase | BinaryIO) -> None:
+        self._name = name
+        self._file = file
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """`IpoibuError` with the file's name."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) or 0 :]
+            self._file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            with suppress(OSError, ValueError):  # a device has no end
+                self._file.truncate(self._size)
+            raise IpoibuError(f"{self._name}: {error.strerror}: the capture ends") from error
+        self._size += len(data)
+
+
 @contextmanager
-def _output(path: str) -> Iterator[BinaryIO]:
+def _output(path: str) -> Iterator[_Output]:
     if path == "-":
         if sys.stdout.isatty():
             raise UsageError(
                 "refusing to write a binary file to a terminal: use a pipe, or give a file name"
             )
-        yield sys.stdout.buffer
+        yield _Output("standard output", sys.stdout.buffer)
         return
-    with open(path, "wb") as file:
-        yield file
+    with open(path, "wb", buffering=0) as file:
+        yield _Output(path, file)

@@ -56,5 +56,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         write_to_textfile(str(file), made)
     except OSError as error:
+        for draft in file.parent.glob(f"{file.name}.{os.getpid()}.*"):  # the disk is full
+            draft.unlink(missing_ok=True)
         raise IpoibuError(f"{file}: {os.strerror(error.errno or 0)}") from error
     return code

@@ -268,7 +268,8 @@ def _tuns_of(name: str, stored: Collection[str]) -> list[str]:
 def _read(fd: int) -> dict[str, KeptInterface]:
     if fd < 0:
         return {}
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, IpoibuError):
+    damage = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+    with contextlib.suppress(OSError, IpoibuError, *damage):
         read: Mapping[str, Any] = json.loads(os.pread(fd, _STATE_MAX_BYTES, 0))
         return {name: KeptInterface.from_json(each) for name, each in read.items()}
     return {}

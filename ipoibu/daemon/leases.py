@@ -119,15 +119,17 @@ class Leases:
 
     def _write(self) -> None:
         text = resolv_conf(self._lease, self._lease6)
+        draft = self._path.with_suffix(".new")
         try:
             if not text:
                 self._path.unlink(missing_ok=True)
                 return
-            draft = self._path.with_suffix(".new")
             draft.write_text(text, encoding="ascii")
             draft.chmod(0o644)
             draft.rename(self._path)
         except OSError as error:
+            with contextlib.suppress(OSError):  # the disk is full
+                draft.unlink()
             reason = os.strerror(error.errno or 0)
             _log.warning("%s: cannot write %s: %s", self._name, self._path, reason)
 

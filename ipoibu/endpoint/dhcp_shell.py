@@ -18,7 +18,7 @@ from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.endpoint.lease_file import LeaseFile
 from ipoibu.errors import BadFrame
-from ipoibu.limits import DHCP6_RELEASE_S
+from ipoibu.limits import DHCP6_RELEASE_S, LEASE_SKEW_S
 from ipoibu.proto import dhcp6_state, dhcp_state
 from ipoibu.proto.context import Dhcp6Identity, DhcpIdentity
 from ipoibu.proto.dhcp import grant_untrusted
@@ -70,10 +70,13 @@ class LeaseKeeper:
             stored = self._file.read()
             if stored is None:
                 return
-            age_s = max(0.0, time.time() - stored.since_s)
+            age_s = time.time() - stored.since_s
+            if age_s < -LEASE_SKEW_S:  # nobody knows how old it is
+                raise ValueError("it is from the future, or the clock has gone back")
+            age_s = max(0.0, age_s)
             take(stored.message, self._loop.time() - age_s)
         except (BadFrame, ValueError) as error:
-            _log.warning("%s: %s is damaged: %s", self._name, self._file.path, error)
+            _log.warning("%s: no lease from %s: %s", self._name, self._file.path, error)
         except OSError as error:
             self._tell(error)
 
@@ -111,7 +114,7 @@ class LeaseKeeper:
         _log.warning(
             "%s: the lease is not kept over restarts: %s: %s",
             self._name,
-            error.filename,
+            error.filename or (self._file and self._file.path),
             error.strerror,
         )
 

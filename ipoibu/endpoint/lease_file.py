@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,17 +35,20 @@ class LeaseFile:
         self.path = directory / f"{name}-{guid.hex()}{suffix}"
 
     def read(self) -> Stored | None:
-        """Return what the file has; None without a file, `ValueError` if it is damaged, `OSError`."""
+        """Return what the file has; None without a file, `ValueError` if it is damaged or another user's,
+        `OSError`."""
         try:
-            with self.path.open("rb") as file:
-                raw = file.read(LEASE_FILE_MAX_BYTES)
+            raw = _content(self.path)
         except FileNotFoundError:
             return None
-        content = json.loads(raw)
         try:
-            return Stored(bytes.fromhex(content["message"]), float(content["since"]))
-        except (KeyError, TypeError, OverflowError) as error:
+            content = json.loads(raw)
+            stored = Stored(bytes.fromhex(content["message"]), float(content["since"]))
+        except (KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ValueError("no lease") from error
+        if not math.isfinite(stored.since_s):
+            raise ValueError("no lease")
+        return stored
 
     def write(self, address: str, server: str, message: bytes, since_s: float) -> None:
         """Replace the file; `OSError`."""
@@ -58,10 +63,29 @@ class LeaseFile:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        with open(fd, "w", encoding="ascii") as file:
-            file.write(json.dumps(content) + "\n")
-        draft.rename(self.path)
+        try:
+            with open(fd, "w", encoding="ascii") as file:
+                file.write(json.dumps(content) + "\n")
+            draft.rename(self.path)
+        except OSError:  # the disk is full
+            with contextlib.suppress(OSError):
+                draft.unlink()
+            raise
 
     def remove(self) -> None:
         """Remove the file, if there is one; `OSError`."""
         self.path.unlink(missing_ok=True)
+
+
+def _content(path: Path) -> bytes:
+    """Return the begin of a file that only we and root can have written; `OSError`, `ValueError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would block
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("not a regular file")
+        if status.st_uid not in (0, os.geteuid()):
+            raise ValueError(f"it belongs to another user ({status.st_uid})")
+        if status.st_mode & stat.S_IWOTH:
+            raise ValueError("every user may change it")
+        return file.read(LEASE_FILE_MAX_BYTES)

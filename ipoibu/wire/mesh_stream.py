@@ -24,7 +24,7 @@ from ipoibu.wire.mesh_key import TAG_LEN, KeyExchange, Seal
 REASONS: Final = mesh_key.REASONS | {"mesh_frame_kind", "mesh_frame_length"}
 
 BODY_MAX: Final = 4096  # bytes; the longest list has 2004
-_HEADER: Final = struct.Struct("!HBx")
+_HEADER: Final = struct.Struct("!HBB")
 
 
 class FrameKind(enum.IntEnum):
@@ -44,8 +44,8 @@ _UNTAGGED: Final = frozenset({FrameKind.NONCE, FrameKind.DENIAL})
 def frame(kind: FrameKind, body: bytes, seal: Seal | None = None) -> bytes:
     """Return a frame; `body` has at most 4096 bytes."""
     if seal is None or kind in _UNTAGGED:
-        return _HEADER.pack(len(body), kind) + body
-    bare = _HEADER.pack(len(body) + TAG_LEN, kind) + body
+        return _HEADER.pack(len(body), kind, 0) + body
+    bare = _HEADER.pack(len(body) + TAG_LEN, kind, 0) + body
     return bare + seal.tag(bare)
 
 
@@ -60,11 +60,13 @@ class FrameReader:
         """Yield the frames that `data` completes. `BadFrame`: the stream has no meaning from here on."""
         self._bytes += data
         while len(self._bytes) >= _HEADER.size:
-            length, raw_kind = _HEADER.unpack_from(self._bytes)
+            length, raw_kind, zero = _HEADER.unpack_from(self._bytes)
             try:
                 kind = FrameKind(raw_kind)
             except ValueError:
                 raise BadFrame("mesh_frame_kind") from None
+            if zero:  # of a nonce no tag shows that it was changed
+                raise BadFrame("mesh_frame_kind")
             if length > BODY_MAX + (TAG_LEN if self._exchange is not None else 0):
                 raise BadFrame("mesh_frame_length")
             end = _HEADER.size + length

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import io
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -65,6 +66,22 @@ def test_a_count_ends_it_within_a_batch(tmp_path: Path) -> None:
     assert main(["capture", "ib0", "-w", str(file), "-c", "3"]) == 0
     assert file.read_bytes() == file_header() + RECORD * 3
     assert Daemon.batches == 2
+
+
+def test_a_full_disk_ends_the_file_behind_a_whole_record_and_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.pcap"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = len(file_header() + RECORD * 4) + 1
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # EFBIG is to a write what ENOSPC is
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        assert main(["capture", "ib0", "-w", str(file)]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert file.read_bytes() == file_header() + RECORD * 4
+    assert f"{file}: File too large: the capture ends" in capsys.readouterr().err
 
 
 def test_the_snapshot_length_is_asked_of_the_daemon_and_stands_in_the_header(

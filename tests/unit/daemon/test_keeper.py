@@ -160,7 +160,9 @@ def test_a_socket_of_another_device_is_forgotten(manager: Manager, tun: Tun) -> 
     second.close()
 
 
-@pytest.mark.parametrize("text", [b"", b"no JSON", b"[]", b'{"ib0": {"pkey": 70000, "qpn": 1}}'])
+@pytest.mark.parametrize(
+    "text", [b"", b"no JSON", b"[]", b"[" * 100_000, b'{"ib0": {"pkey": 70000, "qpn": 1}}']
+)
 def test_a_state_of_another_version_is_as_good_as_none(text: bytes) -> None:
     fd = os.memfd_create("state")
     os.write(fd, text)

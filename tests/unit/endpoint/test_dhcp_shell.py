@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
+import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -90,7 +94,20 @@ def test_without_a_directory_or_a_file_nothing_is_kept(tmp_path: Path) -> None:
         assert kept.taken == []
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"message": 1, "since": 0}', '{"since": 0}', "[]"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        '{"message": 1, "since": 0}',
+        '{"since": 0}',
+        "[]",
+        "[" * 16_000,
+        '{"message": "00", "since": NaN}',
+        '{"message": "00", "since": -Infinity}',
+        '{"message": "00", "since": 9e99}',  # from the future
+    ],
+)
 def test_a_damaged_file_is_reported_and_left(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str
 ) -> None:
@@ -100,7 +117,77 @@ def test_a_damaged_file_is_reported_and_left(
     kept.recall()
     kept.close()
     assert kept.taken == []
-    assert "is damaged" in caplog.text
+    assert f"ib0: no lease from {path}: " in caplog.text
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _writable(path: Path) -> None:
+    path.write_text('{"message": "00", "since": 0}')
+    path.chmod(0o666)
+
+
+def _zeros(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (_fifo, "not a regular file"),
+        (_zeros, "not a regular file"),
+        (_writable, "every user may change it"),
+    ],
+)
+def test_a_file_that_another_user_may_have_made_is_no_lease(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, make: Callable[[Path], None], why: str
+) -> None:
+    make(tmp_path / f"ib0-{GUID.hex()}.lease6")
+    kept = Kept(tmp_path)
+    kept.recall()
+    kept.close()
+    assert kept.taken == []
+    assert why in caplog.text
+
+
+def test_a_file_of_another_user_is_no_lease(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(tmp_path)
+    kept.keeper.keep("address", "server", b"reply", time.monotonic())
+    kept.close()
+    owner, fstat = 4711, os.fstat
+
+    def of_another(fd: int) -> os.stat_result:
+        fields = list(fstat(fd))
+        fields[stat.ST_UID] = owner
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(os, "fstat", of_another)
+    kept = Kept(tmp_path)
+    kept.recall()
+    assert kept.taken == []
+    assert "it belongs to another user (4711)" in caplog.text
+    owner = 0
+    kept.recall()
+    kept.close()
+    assert len(kept.taken) == 1
+
+
+def test_a_full_disk_is_named_and_left_without_a_draft(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(content: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("ipoibu.endpoint.lease_file.json.dumps", full)
+    kept = Kept(tmp_path)
+    kept.keeper.keep("address", "server", b"reply", time.monotonic())
+    kept.close()
+    assert f"{tmp_path}/ib0-{GUID.hex()}.lease6: No space left on device" in caplog.text
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_message_that_cannot_be_read_is_reported(

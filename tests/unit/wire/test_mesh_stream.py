@@ -55,3 +55,12 @@ def test_garbage_is_a_bad_frame_or_waits_for_more(pieces: list[bytes]) -> None:
 
     with contextlib.suppress(BadFrame):
         read()
+
+
+@pytest.mark.parametrize("kind", list(FrameKind))
+def test_the_last_byte_of_a_header_is_zero(kind: FrameKind) -> None:
+    """No tag covers the header of a nonce."""
+    changed = bytearray(frame(kind, b"x" * 32))
+    changed[3] = 8
+    with pytest.raises(BadFrame, match="mesh_frame_kind"):
+        list(FrameReader().frames_untrusted(bytes(changed)))
