@@ -40,6 +40,7 @@ class Child(Reloadable, Protocol):
     async def progress(self) -> None: ...
     def rewired(self) -> None: ...
     def forget(self) -> None: ...
+    def follow_parent(self, name: str, /) -> None: ...
     def summary(self) -> str: ...
 
 
@@ -82,6 +83,8 @@ class Children:
     def rename(self, parent: str) -> None:
         """The parent has another name now, of which later children have theirs."""
         self._parent_name = parent
+        for child in self._running.values():
+            child.follow_parent(parent)
 
     def find(self, pkey: PKey) -> Child | None:
         return self._running.get(pkey)

@@ -88,6 +88,7 @@ class ControlServer:
     ) -> None:
         self.path = socket_path(name)
         self._name = self._first_name = name
+        self.parent: str | None = None  # the parent's new name, if it has one
         self._link: Path | None = None  # in the namespace of the start, once the interface has left
         self._endpoint = endpoint
         self._executor = executor
@@ -112,7 +113,8 @@ class ControlServer:
 
     def _show(self) -> dict[str, Any]:
         own = {"name": self._name, "pid": os.getpid()}
-        return {**self._with_mtu(self._endpoint.show()), **own}
+        renamed = {} if self.parent is None else {"parent": self.parent}
+        return {**self._with_mtu(self._endpoint.show()), **own, **renamed}
 
     def _with_mtu(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Give the MTU of the kernel's interface, which an administrator may set below the link's."""

@@ -308,6 +308,10 @@ class RunningInterface:
         """The name that the kernel has for it now."""
         return self._name
 
+    def follow_parent(self, name: str) -> None:
+        """The parent has another name now."""
+        self._control.parent = name
+
     def busy_poll_us(self) -> int | None:
         return self.endpoint.busy_poll_us
 

@@ -181,9 +181,15 @@ def test_commands_find_the_interface_in_both_namespaces(
 def test_a_new_name_is_followed(up: Lab, until: Until) -> None:
     first, second = up.hosts
     home = first.namespace
+    assert _ipoibu(home, "child", "add", "ib0", "0x8009").returncode == 0
     _ip(home, "link set ib0 name storage0")
     until(lambda: _ipoibu(home, "show", "storage0").returncode == 0)
-    assert json.loads(_ipoibu(home, "show", "-j").stdout)[0]["name"] == "storage0"
+    shown = json.loads(_ipoibu(home, "show", "-j").stdout)
+    assert {each["name"]: each["parent"] for each in shown} == {
+        "storage0": None,
+        "ib0.8009": "storage0",
+    }
+    assert _ipoibu(home, "child", "del", "ib0.8009").returncode == 0
     assert _ipoibu(home, "show", "ib0").returncode == 3
     assert _ipoibu(home, "child", "add", "storage0", "0x8001").stdout.startswith(
         "storage0.8001: up"

@@ -94,6 +94,9 @@ class FakeChild:
     def current_name(self) -> str:
         return self.config.name
 
+    def follow_parent(self, name: str) -> None:
+        self.parent = name
+
     def rewired(self) -> None:
         raise AssertionError("no test has guests")
 
@@ -262,6 +265,7 @@ def test_a_child_of_a_renamed_parent_has_its_new_name() -> None:
         )
 
     made = run(talk)
+    assert [child.parent for child in made[:3]] == ["a-name-of-11by"] * 3
     assert [child.config.endpoint.parent for child in made] == [
         "ib0",
         "ibp1s0",

@@ -102,6 +102,9 @@ class FakeInterface:
     def bind_guests(self, config: EthernetConfig) -> None:
         self.guests = config
 
+    def follow_parent(self, name: str) -> None:
+        raise AssertionError("no test renames the parent")
+
     def rewired(self) -> None:
         raise AssertionError("no test moves a TAP")
 
