@@ -35,6 +35,7 @@ const char *const soft_counter_names[SOFT_C_COUNT] = {
     [SOFT_C_RX_SUPER] = "rx_super",
     [SOFT_C_RX_DELIVERED] = "rx_delivered",
     [SOFT_C_RX_ANY_ID] = "rx_any_id",
+    [SOFT_C_RX_OWN] = "rx_own",
     [SOFT_C_DROP_ADDRESS] = "drop_address",
     [SOFT_C_DROP_MALFORMED] = "drop_malformed",
     [SOFT_C_DROP_VERSION] = "drop_version",

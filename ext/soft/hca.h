@@ -187,6 +187,7 @@ enum soft_counter {
     SOFT_C_RX_SUPER,       /* UDP_GRO receives, each of 2 or more packets */
     SOFT_C_RX_DELIVERED,   /* receive completions */
     SOFT_C_RX_ANY_ID,      /* packets over IPv4 whose ICRC fits another identification than 0 */
+    SOFT_C_RX_OWN,         /* our own multicasts back, with a key that does not match itself */
     SOFT_C_DROP_ADDRESS,   /* neither our GID nor an attached group */
     SOFT_C_DROP_MALFORMED, /* too short, length not a multiple of 4, padding too long */
     SOFT_C_DROP_VERSION,   /* transport header version other than 0 */

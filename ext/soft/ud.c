@@ -340,6 +340,14 @@ static void deliver(struct soft_qp *qp, const struct soft_packet *p, uint16_t pk
     soft_count_add(&qp->hca->count, SOFT_C_RX_BYTES, p->payload_bytes);
 }
 
+/* Whether a packet is a multicast of ours that came back. The keys of a limited member do not match
+ * each other, so it has no use for its own. */
+static bool is_own(const struct soft_qp *qp, const struct soft_packet *p)
+{
+    return p->roce.dest_qpn == SOFT_QPN_MCAST &&
+           memcmp(&p->ip->src, &qp->hca->attr.gid, sizeof(p->ip->src)) == 0;
+}
+
 static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
 {
     struct soft_count *count = &qp->hca->count;
@@ -348,6 +356,8 @@ static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
 
     if (p->roce.opcode != SOFT_ROCE_UD_SEND && p->roce.opcode != SOFT_ROCE_UD_SEND_IMM)
         soft_count_drop(count, SOFT_C_DROP_OPCODE, source);
+    else if (pkey_index < 0 && is_own(qp, p))
+        soft_count_add(count, SOFT_C_RX_OWN, 1);
     else if (pkey_index < 0)
         soft_count_drop(count, SOFT_C_DROP_PKEY, source);
     else if (p->roce.qkey != qp->qkey)

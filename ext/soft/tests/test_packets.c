@@ -198,6 +198,29 @@ static void a_group_packet_goes_to_every_attached_qp(void)
     soft_hca_close(b.hca);
 }
 
+static void a_limited_members_own_multicast_is_no_drop(void)
+{
+    static const uint16_t limited = 0x7fff;
+    struct bench b = open_bench(DEPTH);
+    struct soft_qp *qp = create_ud(&b);
+    struct wire w;
+
+    CHECK_EQUAL(soft_hca_set_pkeys(b.hca, &limited, 1), 0);
+    CHECK_EQUAL(soft_qp_attach_mcast(qp, &group_gid), 0);
+    make_packet(&w, &group_gid, SOFT_QPN_MCAST, 10);
+    w.data[2] = 0x7f; /* the P_Key, from its first byte on */
+    seal(&w);
+    put_in(&b, &w);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_PKEY), 1);
+    CHECK_EQUAL(counter(&b, SOFT_C_RX_OWN), 0);
+    w.ip.src = own_gid;
+    seal(&w);
+    put_in(&b, &w);
+    CHECK_EQUAL(counter(&b, SOFT_C_DROP_PKEY), 1);
+    CHECK_EQUAL(counter(&b, SOFT_C_RX_OWN), 1);
+    soft_hca_close(b.hca);
+}
+
 static void many_groups_are_found_and_the_table_ends_at_its_limit(void)
 {
     struct bench b = open_bench(DEPTH);
@@ -289,6 +312,7 @@ int main(void)
         TEST(each_fault_of_a_packet_has_its_counter),
         TEST(other_identifications_pass_only_where_other_adapters_are_expected),
         TEST(a_group_packet_goes_to_every_attached_qp),
+        TEST(a_limited_members_own_multicast_is_no_drop),
         TEST(many_groups_are_found_and_the_table_ends_at_its_limit),
         TEST(mutated_packets_are_delivered_or_counted_and_nothing_else),
     };
