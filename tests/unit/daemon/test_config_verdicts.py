@@ -135,7 +135,7 @@ def files(tmp_path: Path) -> Path:
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ipoibu.cli.options.start_log", lambda level, name: None)
     monkeypatch.setattr(
-        "ipoibu.daemon.privilege.namespace_helper", lambda config: contextlib.nullcontext()
+        "ipoibu.daemon.privilege.namespace_helper", lambda *_: contextlib.nullcontext()
     )
     monkeypatch.setattr("ipoibu.daemon.run.Daemon", FakeDaemon)
     for module in ("life", "rails"):
