@@ -268,6 +268,11 @@ REROUTED_WAIT_S: Final = (
 ROUTE_CHANGES_PER_CALL: Final = 512  # changes that the engine's thread takes at a time: about 1 ms
 NOTICE_BUFFER_BYTES: Final = 8 << 20  # the kernel's buffer: room for 10 000 notices of routes
 
+# Packets that wait in a TUN for the pump. A full ring drops, and what is in it is no sender's memory.
+TX_RING_BYTES: Final = 1000 * IP_PACKET_MAX_BYTES  # bench/notes/tun-ring.md
+TX_RING_MIN_PACKETS: Final = 1000  # Linux gives a TUN 500
+TX_RING_MAX_PACKETS: Final = 4000  # a TCP window of 8 MB in packets of 2 kB
+
 # Meshes: iWARP, and links without multicast
 MESH_MTU_MAX: Final = CONNECTED_MTU  # iWARP: the MTU for an IP packet, which is one message
 MESH_PORT: Final = 4792  # of TCP, also by RDMA-CM; next to that of RoCEv2; not registered

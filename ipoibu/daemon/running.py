@@ -252,6 +252,7 @@ class RunningInterface:
             addresses=self.config.address,
             routes=self.config.route,
             datagram_mtu_bytes=datagram_mtu if datagram_mtu != self.endpoint.mtu else None,
+            takes_superframes=self.config.offload,
         )
 
     async def settle(self) -> None:

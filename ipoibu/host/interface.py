@@ -21,9 +21,14 @@ from ipoibu.host.netlink import (
     Link,
     Netlink,
 )
-from ipoibu.limits import ADDRESSES_MAX, IPV6_MIN_MTU
-
-TX_QUEUE_PACKETS: Final = 1000  # Linux gives a TUN 500; a full ring drops
+from ipoibu.limits import (
+    ADDRESSES_MAX,
+    IP_PACKET_MAX_BYTES,
+    IPV6_MIN_MTU,
+    TX_RING_BYTES,
+    TX_RING_MAX_PACKETS,
+    TX_RING_MIN_PACKETS,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +55,14 @@ class InterfaceSpec:
     addresses: Sequence[IpInterface] = ()
     routes: Sequence[RouteSpec] = ()
     datagram_mtu_bytes: int | None = None
+    takes_superframes: bool = True
+
+    @property
+    def ring_packets(self) -> int:
+        """How many packets may wait in the TUN: as many of the longest ones as `TX_RING_BYTES` hold, within
+        bounds."""
+        longest = IP_PACKET_MAX_BYTES if self.takes_superframes else self.mtu_bytes
+        return min(max(TX_RING_BYTES // longest, TX_RING_MIN_PACKETS), TX_RING_MAX_PACKETS)
 
     @property
     def ipv6(self) -> bool:
@@ -124,7 +137,7 @@ class Interface:
         errors."""
         self.spec.check()
         netlink, index = self._netlink, self.index
-        netlink.set_link(index, mtu_bytes=self.spec.mtu_bytes, txqueuelen=TX_QUEUE_PACKETS)
+        netlink.set_link(index, mtu_bytes=self.spec.mtu_bytes, txqueuelen=self.spec.ring_packets)
         if self.spec.ipv6:
             try:
                 self._settle_mode()
@@ -314,7 +327,10 @@ class Interface:
         """Take over the new MTU of the link, unless a program has set a smaller one."""
         had_bytes = self.spec.mtu_bytes
         _log.warning("%s: the link's MTU is %d now, not %d", self.spec.name, mtu_bytes, had_bytes)
+        had_packets = self.spec.ring_packets
         self.spec = replace(self.spec, mtu_bytes=mtu_bytes)
+        if self.spec.ring_packets != had_packets:
+            self._netlink.set_link(self.index, txqueuelen=self.spec.ring_packets)
         if link.mtu_bytes == had_bytes or link.mtu_bytes > mtu_bytes:
             self._netlink.set_link(self.index, mtu_bytes=mtu_bytes)
 

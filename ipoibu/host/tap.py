@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ipoibu.host.interface import TX_QUEUE_PACKETS, Interface, disable_ipv6
+from ipoibu.host.interface import Interface, disable_ipv6
 from ipoibu.host.netlink import Link
 
 
@@ -13,7 +13,9 @@ class TapInterface(Interface):
 
     def configure(self) -> None:
         index = self.index
-        self._netlink.set_link(index, mtu_bytes=self.spec.mtu_bytes, txqueuelen=TX_QUEUE_PACKETS)
+        self._netlink.set_link(
+            index, mtu_bytes=self.spec.mtu_bytes, txqueuelen=self.spec.ring_packets
+        )
         disable_ipv6(self.spec.name, self._netlink.namespace)  # the host is no guest unasked
         self._netlink.set_link(index, up=True)
 

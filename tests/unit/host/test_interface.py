@@ -158,6 +158,25 @@ def test_another_mtu_of_the_link_is_taken_over_but_not_against_someones_smaller_
         assert netlink.log[len(log) :] == [f"mtu_bytes={link}"]
 
 
+@pytest.mark.parametrize(
+    ("takes_superframes", "mtu_bytes", "packets"),
+    [(True, 2044, 1000), (True, 65520, 1000), (False, 2044, 4000), (False, 65520, 1000)],
+)
+def test_the_ring_holds_more_packets_where_all_are_short(
+    takes_superframes: bool, mtu_bytes: int, packets: int
+) -> None:
+    spec = InterfaceSpec("ib0", mtu_bytes, GUID, takes_superframes=takes_superframes)
+    assert spec.ring_packets == packets
+
+
+def test_another_mode_changes_the_ring_with_the_mtu() -> None:
+    with Recorder([]) as netlink:
+        spec = InterfaceSpec("ib0", 2044, GUID, takes_superframes=False)
+        interface = Interface(spec, netlink)
+        interface.follow_mtu(65520, Link(7, "ib0", 2044, True, None))
+        assert netlink.log == ["txqueuelen=1000", "mtu_bytes=65520"]
+
+
 def test_a_duplicate_is_taken_off_and_not_set_again_when_the_interface_comes_back() -> None:
     with Recorder(["10.0.0.1/24", "fd00::1/64"]) as netlink:
         spec = InterfaceSpec("ib0", 2044, GUID, [ipaddress.ip_interface("fd00::1/64")])
