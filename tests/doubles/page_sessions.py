@@ -53,6 +53,7 @@ END
 SESSIONS: Final = {
     "CONTRIBUTING.md: # ipoibu capture": Session(),
     "docs/design.md: ipoibu neigh add": Session(),
+    "docs/equivalents.md: ipoibu child add": Session(),
     "docs/metrics.md: ipoibu metrics": Session(),
     "docs/proxy.md: ipoibu neigh add": Session(),
     "docs/proxy.md: # ipoibu doctor": Session("ipoibu neigh add proxy 10.1.0.0/16 dev ib0"),
