@@ -78,6 +78,7 @@ def test_what_ipoibu_has_is_taken_over(tmp_path: Path, text: str, expected: list
         ("SEARCH=example.org", draft.RESOLVER),
         ("PEERDNS=no", draft.RESOLVER),
         ("DHCPV6C_OPTIONS=-v", draft.DHCP_OPTION),
+        ("DHCLIENTARGS=-v", draft.UNKNOWN),
         ("PEERROUTES=no", draft.DHCP_OPTION),
         ("ZONE=trusted", draft.FIREWALL),
         ("BRIDGE=br0", draft.SEVERAL_LINKS),
