@@ -93,7 +93,7 @@ NEIGH_FAILED_HOLD_S: Final = 1.0  # negative cache: the time before a failed res
 NEIGH_STALE_KEEP_S: Final = 3600.0  # the time after which an unused entry is removed
 ANNOUNCE_COUNT: Final = 3  # gratuitous ARP, unsolicited NA: RFC 4861 §10 MAX_NEIGHBOR_ADVERTISEMENT
 ANNOUNCE_INTERVAL_S: Final = 1.0  # RFC 4861 §10 RETRANS_TIMER
-# For so long after we have moved, we announce our addresses again when a neighbour moves, too.
+# For so long after we have moved, we announce our addresses again when another host announces its own.
 MOVES_WINDOW_S: Final = 3.0
 MOVES_AGAIN_S: Final = 0.005  # after our move at least; then twice as long each time
 DAD_TRANSMITS: Final = 1  # RFC 4862 §5.1 DupAddrDetectTransmits

@@ -23,6 +23,7 @@ from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.effects import AskArp, AskProxy
 from ipoibu.proto.host_addresses import Delivery, HostAddresses
+from ipoibu.proto.moves import Moves
 from ipoibu.proto.neigh import Neighbours
 from ipoibu.proto.proxied import Proxied, ProxyRoute
 from ipoibu.proto.proxies import Proxies
@@ -45,6 +46,7 @@ class ArpResolver:
         *,
         proxies: Proxies,
         proxied: Proxied,
+        moves: Moves,
     ) -> None:
         self._context = context
         self._neighbours = neighbours
@@ -52,6 +54,7 @@ class ArpResolver:
         self._host = host
         self._proxies = proxies
         self._proxied = proxied
+        self._moves = moves
 
     def solicit(
         self, now: float, target: IpAddress, known: HwAddr | None, preferred: IpAddress | None
@@ -137,6 +140,8 @@ class ArpResolver:
         sender, hwaddr = message.sender_ip, message.sender_hwaddr
         self._proxied.claimed(now, sender, hwaddr)
         self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
+        if sender == message.target_ip:
+            self._moves.heard(now)
 
     def _ask_proxy(self, message: arp.Arp, is_multicast: bool) -> None:
         if (

@@ -95,6 +95,8 @@ class Engine:
         self._proxies = Proxies(context, self._groups)
         answers: dict[int, Callable[[AskProxy], None]] = {}
         self._proxied = Proxied(context, self._groups, resolvers, answers)
+        self._moves = Moves(context, self._announce_again)
+        self._is_moving = False
         self._arp = ArpResolver(
             context,
             self._neighbours,
@@ -102,13 +104,12 @@ class Engine:
             self._host,
             proxies=self._proxies,
             proxied=self._proxied,
+            moves=self._moves,
         )
         self._routers = Routers(
             context, self._ask_router, self._neighbours.solicit, self._neighbours.is_reachable
         )
         self._neighbours.watcher = self._routers
-        self._moves = Moves(context, self._announce_again)
-        self._neighbours.has_moved = self._moves.neighbour_moved
         self._nd = NdResolver(
             context,
             self._neighbours,
@@ -116,6 +117,7 @@ class Engine:
             self._routers,
             proxies=self._proxies,
             proxied=self._proxied,
+            moves=self._moves,
         )
         resolvers.update({4: self._arp, 6: self._nd})
         answers.update({4: self._arp.answer, 6: self._nd.answer})
@@ -166,6 +168,7 @@ class Engine:
         """Announce our addresses without further probes when the link comes up next: the interface gets
         another queue pair on the same link, and nobody had time to take them."""
         self._addresses.keep_ours()
+        self._is_moving = True
 
     def renewed(
         self,
@@ -642,6 +645,9 @@ class Engine:
                     client.link_up(now)
                 self._addresses.link_up(now)
                 self._proxied.link_up(now)
+                if self._is_moving:
+                    self._is_moving = False
+                    self._moves.moved(now)
                 if self.handoff is not None:
                     self.handoff.link_up(now)
             case link.Action.CLOSE:

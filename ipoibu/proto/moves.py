@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Announces our addresses again when a neighbour moves at about the time at which we have.
+"""Announces our addresses again when another host announces its own soon after we have moved.
 
 Hosts with several rails leave a wire that is cut one after the other, as each of them notices; until then a
 host takes what is to groups from that wire alone (`ext/rails`, and the kernel's bonding driver). So a host
 that moves has not heard who moved before it. Its own announcement, which these hear, tells them that it would
 hear them now: they need not wait for the time of their next announcement.
 
-However often neighbours move, each announcement comes twice as long after our move as the last one.
+We may know nothing of the other host, and it have us as a neighbour; so every announcement counts. However
+many come, each of ours comes twice as long after our move as the last one.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Moves:
         """We have another hardware address, and have announced it."""
         self._moved_s = self._announced_s = now
 
-    def neighbour_moved(self, now: float) -> None:
-        """A neighbour has another hardware address than we knew."""
+    def heard(self, now: float) -> None:
+        """Another host has announced its address."""
         if now - self._moved_s > MOVES_WINDOW_S:
             return
         pause_s = max(MOVES_AGAIN_S, self._announced_s - self._moved_s)

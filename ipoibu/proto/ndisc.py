@@ -16,6 +16,7 @@ from ipoibu.limits import REDIRECTS_BURST, REDIRECTS_PER_S
 from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.dad import Addresses
 from ipoibu.proto.effects import AskProxy, Deliver, Log
+from ipoibu.proto.moves import Moves
 from ipoibu.proto.neigh import Neighbours
 from ipoibu.proto.proxied import Proxied, ProxyRoute
 from ipoibu.proto.proxies import Proxies
@@ -48,6 +49,7 @@ class NdResolver:
         *,
         proxies: Proxies,
         proxied: Proxied,
+        moves: Moves,
     ) -> None:
         self._context = context
         self._neighbours = neighbours
@@ -55,6 +57,7 @@ class NdResolver:
         self._routers = routers
         self._proxies = proxies
         self._proxied = proxied
+        self._moves = moves
         self._redirected = TokenBucket(REDIRECTS_PER_S, REDIRECTS_BURST)
 
     def solicit(
@@ -237,6 +240,8 @@ class NdResolver:
         is_valid = self._neighbours.advertised(
             now, target, message.lladdr, solicited=message.solicited, override=message.override
         )
+        if not message.solicited:
+            self._moves.heard(now)
         if not is_valid:
             return
         if message.solicited and message.router:

@@ -121,7 +121,6 @@ class Neighbours:
         self._repeats = TokenBucket(RESOLUTION_REPEATS_PER_S, RESOLUTION_REPEATS_BURST)
         self._gateways: set[IpAddress] = set()  # of our host's routes
         self.watcher: Watcher | None = None
-        self.has_moved: Callable[[float], None] = lambda now: None
         self.is_pinged: Callable[[IpAddress], bool] = lambda ip: False
 
     def __len__(self) -> int:
@@ -374,7 +373,6 @@ class Neighbours:
             )
             if replaced is not None and entry.hwaddr is not None:
                 self._suspect_others(now, replaced, entry.hwaddr)
-                self.has_moved(now)
         if self.watcher is not None:
             if fed is Input.EXHAUSTED:
                 self.watcher.failed(now, ip)

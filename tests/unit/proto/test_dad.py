@@ -16,7 +16,15 @@ from ipoibu.proto.effects import AddressVerdict, Attach, Detach, OwnAddress
 from ipoibu.proto.proxied import ProxyRules
 from ipoibu.wire import arp, ndisc
 from ipoibu.wire.mgid import of_group, solicited_node
-from tests.doubles.engine_bench import OUR_V4, OUR_V6, PEER, PEER_AGAIN, PEER_V4, Bench
+from tests.doubles.engine_bench import (
+    OUR_V4,
+    OUR_V6,
+    PEER,
+    PEER_AGAIN,
+    PEER_V4,
+    PEER_V6,
+    Bench,
+)
 from tests.doubles.simulation import TEMPLATE, packet
 
 MOVED = HwAddr(Qpn(0x777), Gid.parse("fe80::777"))
@@ -280,11 +288,13 @@ def test_another_hardware_address_is_announced_and_nothing_else_changes() -> Non
     assert bench.sent == []
 
 
-def test_a_neighbour_that_moves_after_us_hears_our_address_at_once() -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_host_that_moves_after_us_hears_our_address_at_once(is_known: bool) -> None:
     """It may not have heard our announcement, by a wire that was a backup's then."""
     bench = Bench()
     engine = bench.host.engine
-    bench.arp(arp.request(PEER, PEER_V4, OUR_V4))
+    if is_known:
+        bench.arp(arp.request(PEER, PEER_V4, OUR_V4))
     bench.host.carry_out(engine.moved(bench.now, MOVED))
     bench.run(0.1)
     bench.clear()
@@ -299,7 +309,24 @@ def test_a_neighbour_that_moves_after_us_hears_our_address_at_once() -> None:
     assert bench.sent_arp() == []
 
 
-def test_neighbours_that_move_all_the_time_get_ever_fewer_announcements() -> None:
+def test_a_rail_without_a_queue_pair_of_its_own_is_announced_again_too() -> None:
+    """Its link comes up anew, and knows no neighbours then."""
+    bench = Bench()
+    engine = bench.host.engine
+    engine.keep_ours()
+    bench.host.carry_out(engine.port_event(bench.now, "down"))
+    bench.host.carry_out(engine.port_event(bench.now, "up"))
+    bench.run(0.1)
+    bench.clear()
+    advertisement = ndisc.NeighbourAdvertisement(
+        PEER_V6, ndisc.ALL_NODES, PEER_V6, PEER_AGAIN, override=True
+    )
+    bench.nd(advertisement, multicast=True)
+    assert [m.sender_ip for _, m in bench.sent_arp()] == [OUR_V4]
+    assert [type(m) for _, m in bench.sent_nd()] == [ndisc.NeighbourAdvertisement]
+
+
+def test_hosts_that_move_all_the_time_get_ever_fewer_announcements() -> None:
     bench = Bench()
     bench.arp(arp.request(PEER, PEER_V4, OUR_V4))
     bench.host.carry_out(bench.host.engine.moved(bench.now, MOVED))
