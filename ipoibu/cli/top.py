@@ -71,7 +71,7 @@ def _reports(name: str | None, period_s: float, times: int | None, seen: Asked) 
     while times is None or times > 0:
         time.sleep(period_s)
         after = Sample.take(name)
-        seen.silent[:] = after.silent
+        seen.silent = after.silent
         yield report(before, after)
         before = after
         times = None if times is None else times - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ipoibu.cli.view import Answers, ask
@@ -21,14 +21,13 @@ class Sample:
     time_s: float
     observations: Answers
     connections: Answers
-    silent: tuple[str, ...] = ()
+    silent: dict[str, str] = field(default_factory=dict)  # what does not answer, by interface
 
     @classmethod
     def take(cls, name: str | None) -> Sample:
         observations = ask("metrics", name)
-        return cls(
-            time.monotonic(), observations, ask("conn", name), silent=tuple(observations.silent)
-        )
+        connections = ask("conn", name, leave_out=observations.silent)
+        return cls(time.monotonic(), observations, connections, observations.silent)
 
 
 def report(before: Sample, after: Sample) -> dict[str, list[Row]]:

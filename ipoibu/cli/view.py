@@ -9,7 +9,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from ipoibu.errors import NoSuchDevice, UsageError
@@ -26,13 +26,13 @@ Answers = list[tuple[str, Any]]
 class Asked(Answers):
     """The answers; `silent` says which interfaces did not answer."""
 
-    def __init__(self, answers: Iterable[tuple[str, Any]] = (), silent: Iterable[str] = ()) -> None:
+    def __init__(self, answers: Iterable[tuple[str, Any]] = ()) -> None:
         super().__init__(answers)
-        self.silent = list(silent)
+        self.silent: dict[str, str] = {}  # by interface
 
     def report(self) -> int:
         """Print which interfaces did not answer; return the exit code."""
-        for line in self.silent:
+        for line in self.silent.values():
             print(f"ipoibu: {line}", file=sys.stderr)
         return 1 if self.silent else 0
 
@@ -90,8 +90,9 @@ def viewer(
     return run
 
 
-def ask(command: str, name: str | None) -> Asked:
-    """Return the answer of one interface, or of all in this namespace except those that end meanwhile."""
+def ask(command: str, name: str | None, leave_out: Container[str] = ()) -> Asked:
+    """Return the answer of one interface, or of all in this namespace except those to leave out, and those
+    that end meanwhile."""
     from ipoibu.daemon.client import Client, DaemonEnded, NotAnswering
     from ipoibu.daemon.runtime import names
 
@@ -102,20 +103,22 @@ def ask(command: str, name: str | None) -> Asked:
     with contextlib.ExitStack() as stack:
         clients: list[Client] = []
         for each in names():
+            if each in leave_out:
+                continue
             try:
                 clients.append(stack.enter_context(Client(each)))
                 clients[-1].begin(command)
             except (NoSuchDevice, DaemonEnded):
                 continue  # the daemon was killed, or is ending
             except NotAnswering as error:
-                answers.silent.append(str(error))
+                answers.silent[each] = str(error)
         for client in clients:
             try:
                 answers.append((client.name, client.answer()))
             except DaemonEnded:
                 continue
             except NotAnswering as error:
-                answers.silent.append(str(error))
+                answers.silent[client.name] = str(error)
     return answers
 
 

@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from ipoibu.cli.main import main
-from ipoibu.cli.view import ask
+from ipoibu.cli.traffic import Sample
+from ipoibu.cli.view import Asked, ask
 from ipoibu.daemon import client as client_module
 from ipoibu.daemon.client import Client, DaemonEnded, NotAnswering, running
 from ipoibu.daemon.runtime import make_namespace_dir, socket_path
@@ -120,6 +121,16 @@ def test_the_others_are_shown_and_the_command_fails(
     output = capsys.readouterr()
     assert output.err == f"ipoibu: ib0 ({os.getpid()}) does not answer\n"
     assert json.loads(output.out) == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_sample_of_top_waits_once_for_what_does_not_answer() -> None:
+    with listening("ib0"):
+        sample = Sample.take(None)
+    assert list(sample.silent) == ["ib0"]
+    assert (sample.observations, sample.connections) == ([], [])
+    assert isinstance(sample.connections, Asked)
+    assert not sample.connections.silent  # it was not asked again
 
 
 @pytest.mark.usefixtures("impatient")
