@@ -46,7 +46,7 @@ class Reached(Exception):
 class NamedPort(Port):
     """The best port that a built-in HCA of this name can be; it has no queue pairs."""
 
-    def __init__(self, device: str, number: int, kept: object = None) -> None:
+    def __init__(self, device: str, number: int, *_: object) -> None:
         if number != 1:
             raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {number}")
         name = parse_soft(device)
