@@ -14,13 +14,13 @@
     X(tx_bytes)              /* of IP */                                                           \
     X(tx_multicast_packets)  /* of tx_packets */                                                   \
     X(tx_malformed)          /* not an IP packet */                                                \
-    X(tx_missed)             /* no entry: given to the engine */                                   \
+    X(tx_missed)             /* no entry, or no connection yet: given to the engine */             \
     X(tx_unresolved_hold)    /* resolution is under way, its queue is full */                      \
     X(tx_resolution_limited) /* no entry: too many resolutions, or questions about routes */       \
     X(tx_error_unresolved)   /* no entry: an ICMP error, which begins no resolution */             \
     X(tx_unreachable)        /* resolution failed */                                               \
     X(tx_too_big)            /* above the next hop's MTU */                                        \
-    X(tx_connecting)         /* above the MTU of datagrams, before the connection is ready */      \
+    X(tx_connecting)         /* above the MTU of datagrams, too many before the connection */      \
     X(tx_no_route)           /* an unreachable route */                                            \
     X(route_answers_evicted) /* the kernel's answers that a full table forgot */                   \
     X(tx_event_ring_full)    /* the engine is behind */                                            \

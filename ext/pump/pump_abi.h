@@ -23,8 +23,9 @@ enum ipu_tx_mode {
     IPU_TX_UD = 0,
     IPU_TX_UD_NOTIFY = 1, /* by datagram; the first packet causes IPU_EVENT_RC_WANTED */
     IPU_TX_RC = 2,
-    /* By datagram, while a connection is being made: a packet that is too long for a datagram is
-     * dropped (tx_connecting), because an ICMP error would bind the sender to short packets. */
+    /* By datagram, while a connection is being made: a packet that is too long for a datagram waits
+     * for it (IPU_EVENT_CONNECTING), because an ICMP error would bind the sender to short packets.
+     * Too many of them are dropped (tx_connecting). */
     IPU_TX_UD_CONNECTING = 3,
 };
 
@@ -220,7 +221,8 @@ enum ipu_event_type {
     IPU_EVENT_DROPPED,            /* dropped: a peer's datagram, which is counted already */
     IPU_EVENT_CONNECTION_DROPPED, /* dropped: the same, of a connection */
     IPU_EVENT_LINK_PACKET,        /* frame: to an address that no guest has; data: the IP packet */
-    IPU_EVENT_SPOOFED, /* next_hop: the source address, which another guest has; data: the MAC */
+    IPU_EVENT_SPOOFED,    /* next_hop: the source address, which another guest has; data: the MAC */
+    IPU_EVENT_CONNECTING, /* next_hop; data: the IP packet, too long before there is a connection */
     IPU_EVENT_RESOLUTION_LIMITED, /* next_hop: the first in a second that may not be resolved */
 };
 

@@ -171,8 +171,9 @@ struct ipu_pump {
     bool device_failed;
 
     struct ipu_budget unreachable_budget, too_big_budget, dhcp_budget, dropped_budget;
-    struct ipu_budget unknown_budget; /* packets of the link to unknown guests */
-    struct ipu_budget spoofed_budget; /* packets of guests from addresses of others */
+    struct ipu_budget unknown_budget;    /* packets of the link to unknown guests */
+    struct ipu_budget connecting_budget; /* long packets that wait for connections */
+    struct ipu_budget spoofed_budget;    /* packets of guests from addresses of others */
 
     uint64_t receiving_id;  /* the connection whose message we handle; 0: a datagram */
     uint32_t receiving_qpn; /* the queue pair to which the datagram came; 0: ours alone can be */

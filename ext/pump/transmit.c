@@ -408,6 +408,17 @@ static bool may_send(struct ipu_pump *pump, const struct ipu_outbound *packet,
     }
 }
 
+/* Gives the engine a packet that a datagram cannot carry, until there is a connection. */
+static void wait_for_connection(struct ipu_pump *pump, const struct ipu_outbound *packet,
+                                const struct in6_addr *next_hop)
+{
+    uint32_t reserve = pump->events.capacity_bytes / MISS_RING_RESERVE;
+    if (ipu_ring_free_bytes(&pump->events) < reserve || !ipu_event_spend(&pump->connecting_budget))
+        IPU_COUNT(pump, tx_connecting);
+    else if (emit(pump, IPU_EVENT_CONNECTING, packet, next_hop, 0))
+        IPU_COUNT(pump, tx_missed);
+}
+
 /* Returns whether the packet may be so long; while a connection is `connecting`, a longer one will
  * do soon. */
 static bool fits(struct ipu_pump *pump, const struct ipu_outbound *packet,
@@ -417,7 +428,7 @@ static bool fits(struct ipu_pump *pump, const struct ipu_outbound *packet,
                                 : packet->ip_len <= mtu)
         return true;
     if (connecting)
-        IPU_COUNT(pump, tx_connecting);
+        wait_for_connection(pump, packet, next_hop);
     else if (!ipu_event_spend(&pump->too_big_budget) ||
              emit(pump, IPU_EVENT_TOO_BIG, packet, next_hop, mtu))
         IPU_COUNT(pump, tx_too_big);

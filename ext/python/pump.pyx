@@ -194,6 +194,7 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_EVENT_CONNECTION_DROPPED
         IPU_EVENT_LINK_PACKET
         IPU_EVENT_SPOOFED
+        IPU_EVENT_CONNECTING
         IPU_EVENT_RESOLUTION_LIMITED
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
@@ -278,6 +279,7 @@ EVENT_DROPPED = IPU_EVENT_DROPPED
 EVENT_CONNECTION_DROPPED = IPU_EVENT_CONNECTION_DROPPED
 EVENT_LINK_PACKET = IPU_EVENT_LINK_PACKET
 EVENT_SPOOFED = IPU_EVENT_SPOOFED
+EVENT_CONNECTING = IPU_EVENT_CONNECTING
 EVENT_RESOLUTION_LIMITED = IPU_EVENT_RESOLUTION_LIMITED
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
@@ -304,7 +306,8 @@ cdef class Event:
 
     cdef readonly int type
     cdef readonly bytes data
-    # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK, NEIGH_REFUSED, SPOOFED, RESOLUTION_LIMITED
+    # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK, NEIGH_REFUSED, SPOOFED, CONNECTING,
+    # RESOLUTION_LIMITED
     cdef readonly bytes next_hop
     cdef readonly int mtu  # TOO_BIG: largest packet of the next hop, bytes
     cdef readonly int src_qpn  # FRAME, CONTROL_LIMITED, DROPPED
@@ -330,7 +333,8 @@ cdef void decode(Event event, const ipu_event *record):
     """Set the fields of the record's type."""
     event.type = record.type
     if event.type in (IPU_EVENT_MISS, IPU_EVENT_USED, IPU_EVENT_UNREACHABLE, IPU_EVENT_WANTED,
-                      IPU_EVENT_ROUTE_ASK, IPU_EVENT_SPOOFED, IPU_EVENT_RESOLUTION_LIMITED):
+                      IPU_EVENT_ROUTE_ASK, IPU_EVENT_SPOOFED, IPU_EVENT_CONNECTING,
+                      IPU_EVENT_RESOLUTION_LIMITED):
         event.next_hop = raw_address(&record.next_hop)
     elif event.type == IPU_EVENT_NEIGH_REFUSED:
         event.next_hop = raw_address(&record.neigh_refused.next_hop)

@@ -215,6 +215,16 @@ _ENGINE: Final = (
         "way_evicted",
     ),
     Table(
+        "packets that wait for connections",
+        ("endpoint/rc_shell.py:RcShell._waiting",),
+        (_LOCAL, _GUEST),
+        limits.NEIGH_PENDING_TOTAL_BYTES,
+        1,
+        "the packets that wait longest go; the new one, if its host has NEIGH_PENDING_BYTES",
+        "connection_wait_lost",
+        unit="bytes",
+    ),
+    Table(
         "packets that wait for a path",
         ("proto/sa_path.py:PathTable._waiting",),
         (_LOCAL, _GUEST),

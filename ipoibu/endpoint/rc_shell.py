@@ -24,13 +24,15 @@ from ipoibu.fabric.base import Fabric, RcQueuePair
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.effect_loop import TimedEffectLoop
 from ipoibu.ib import Destination
-from ipoibu.limits import CONNECTION_ACTIVITY_S
+from ipoibu.limits import CONNECTION_ACTIVITY_S, NEIGH_PENDING_BYTES, NEIGH_PENDING_TOTAL_BYTES
 from ipoibu.proto.effects import Count, Log, Publish
 from ipoibu.proto.rc_connection import CloseQp, OpenQp, ProgramQp, RcConfig, RcEffect
 from ipoibu.proto.rc_events import Event, Handle
 from ipoibu.proto.rc_peer import TxMode, TxRoute
 from ipoibu.proto.rc_policy import RcPolicy
 from ipoibu.proto.transition import Observer, ignore
+from ipoibu.proto.waiting import Waiting
+from ipoibu.route import address_of
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ EVENTS: Final = frozenset(
         _core.EVENT_CONNECTION_BROKEN,
         _core.EVENT_CONNECTION_DROPPED,
         _core.EVENT_CONNECTION_GONE,
+        _core.EVENT_CONNECTING,
     )
 )
 _TX_MODES: Final = {
@@ -47,11 +50,13 @@ _TX_MODES: Final = {
     TxMode.UD_NOTIFY: _core.TX_UD_NOTIFY,
     TxMode.UD_CONNECTING: _core.TX_UD_CONNECTING,
 }
+_WAITS: Final = (TxMode.UD_NOTIFY, TxMode.UD_CONNECTING)  # a connection may come
 
 
 @dataclass(slots=True)
 class _RcHost:
     destination: Destination
+    tx_mode: TxMode = TxMode.UD_NOTIFY
     next_hops: set[IpAddress] = field(default_factory=set)
 
 
@@ -93,6 +98,9 @@ class RcShell:
         self._rc_qps: dict[Handle, _RcQp] = {}
         self._by_number: dict[int, Handle] = {}
         self._leaving: dict[int, RcQueuePair] = {}
+        self._waiting: Waiting[HwAddr, bytes] = Waiting(
+            NEIGH_PENDING_BYTES, NEIGH_PENDING_TOTAL_BYTES, self._pushed_out
+        )
         self._closed = False
         self._activity: asyncio.TimerHandle | None = None
         self._activity_s = min(CONNECTION_ACTIVITY_S, config.idle_s / 4)
@@ -188,6 +196,7 @@ class RcShell:
         host.next_hops.discard(next_hop)
         if not host.next_hops:
             del self._hosts[bare]
+            self._pushed_out(bare, len(self._waiting.take(bare)))
             self._pump.tx_mode_set(host.destination, _core.TX_UD)
             self._effects.perform(self._policy.forget(self._now(), bare))
 
@@ -216,10 +225,24 @@ class RcShell:
             handle = self._by_number.get(event.connection)
             if handle is not None:
                 self._policy.dropped(now, handle, event.counter)
+        elif event.type == _core.EVENT_CONNECTING:
+            self._hold(address_of(event.next_hop), event.data)
         else:
             connection = self._leaving.pop(event.connection, None)
             if connection is not None:
                 connection.close()
+
+    def _hold(self, next_hop: IpAddress, packet: bytes) -> None:
+        """Keep a packet that a datagram cannot carry until the mode of its host changes, unless it has just
+        changed."""
+        bare = self._by_next_hop.get(next_hop)
+        if bare is None or self._hosts[bare].tx_mode not in _WAITS:
+            self._pump.send_packet(packet)
+        elif not self._waiting.add(bare, packet, len(packet)):
+            self._pushed_out(bare, 1)
+
+    def _pushed_out(self, _: HwAddr, packets: int) -> None:
+        self._counts["connection_wait_lost"] += packets
 
     # ---- from the CM
 
@@ -287,14 +310,21 @@ class RcShell:
         host = self._hosts.get(route.hwaddr)
         if host is None:
             return  # the host is no neighbour: we send it no packets
+        host.tx_mode = route.tx_mode
+        self._set_tx_mode(host.destination, route)
+        if route.tx_mode is not TxMode.UD_CONNECTING:
+            for packet in self._waiting.take(route.hwaddr):
+                self._pump.send_packet(packet)
+
+    def _set_tx_mode(self, destination: Destination, route: TxRoute) -> None:
         if route.tx_mode is not TxMode.RC:
-            self._pump.tx_mode_set(host.destination, _TX_MODES[route.tx_mode])
+            self._pump.tx_mode_set(destination, _TX_MODES[route.tx_mode])
             return
         assert route.handle is not None, "mode RC has a connection"
         rc_qp = self._rc_qps.get(route.handle)
         if rc_qp is not None:
             self._pump.tx_mode_set(
-                host.destination,
+                destination,
                 _core.TX_RC,
                 rc_qp.number,
                 route.mtu_bytes,

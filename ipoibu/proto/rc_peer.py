@@ -10,8 +10,8 @@
     READY      the wait is over, and we remember its length                   by datagram, notify
 
 A packet that is too long for a datagram gets an ICMP error where no request is under way, and Linux then
-sends short packets to that destination for ten minutes. While one is, the pump drops such packets instead,
-because a connection follows soon.
+sends short packets to that destination for ten minutes. While one is, such packets wait instead, because a
+connection follows soon.
 
 AWAITING occurs only in the `rfc` profile, where one connection serves both directions (C6).
 """
@@ -56,7 +56,7 @@ class Action(enum.Enum):
     ABANDON = "drop the connection, established or under way"
     UD_NOTIFY = "send by datagram, and have the pump report the next packet"
     UD = "send by datagram"
-    UD_CONNECTING = "send by datagram, and drop what is too long for it"
+    UD_CONNECTING = "send by datagram, and keep what is too long for it"
     RC = "send by the connection"
     PENALIZE = "count the failure, wait longer next time"
     ARM = "start the state's timer"
@@ -110,7 +110,7 @@ class TxMode(enum.Enum):
 
     UD_NOTIFY = "watched"  # by datagram, and the pump reports the first packet: `RcPolicy.wanted`
     UD = "datagram"
-    UD_CONNECTING = "connecting"  # by datagram, and the pump drops what is too long for it
+    UD_CONNECTING = "connecting"  # by datagram, and what is too long for it waits
     RC = "connection"
 
 

@@ -339,3 +339,17 @@ def test_a_long_packet_before_the_connection_leaves_the_path_mtu_alone(
     until(lambda: hwaddr in {n["hwaddr"] for n in first.ask("neigh") if n["ip"] == target})
     until(lambda: first.run(ping).returncode == 0)
     assert "mtu" not in sh(first, f"ip route get {target}")
+
+
+def test_the_first_long_packet_waits_for_the_connection(sh: Sh, until: Until) -> None:
+    """Each new pair of hosts has one try; a busy machine may take too long for the first ping."""
+
+    def comes_back() -> bool:
+        with Lab(options=["--mode", "connected"]) as lab:
+            first, second = lab.hosts
+            until(lambda: first.ask("show")["state"] == second.ask("show")["state"] == "up")
+            answered = first.run(["ping", "-q", "-c1", "-W9", f"-s{LARGE}", _ip(second)])
+            dropped = [host.ask("stats")["tx_connecting"] for host in lab.hosts]
+            return answered.returncode == 0 and dropped == [0, 0]
+
+    until(comes_back)

@@ -34,6 +34,7 @@ from ipoibu.proto.rc_events import (
     Role,
 )
 from ipoibu.proto.transition import Topic, Transition
+from ipoibu.route import key_of
 from ipoibu.wire import cm_private
 from ipoibu.wire.cm_private import Private
 
@@ -51,6 +52,10 @@ class Pump:
 
     def tx_mode_set(self, dest: Destination, tx_mode: int, *values: int) -> None:
         self.said.append(("path", dest, tx_mode, *values))
+
+    def send_packet(self, packet: bytes) -> bool:
+        self.said.append(("send", packet))
+        return True
 
     def connection_add(self, number: int, capsule: object, superframes: bool) -> None:
         self.said.append(("add", number, superframes))
@@ -139,6 +144,9 @@ class Desk:
     def want(self) -> None:
         self.event(_core.EVENT_RC_WANTED, qpn=PEER.qpn, gid=PEER.gid.raw)
 
+    def hold(self, packet: bytes) -> None:
+        self.event(_core.EVENT_CONNECTING, next_hop=key_of(NEXT_HOP), data=packet)
+
     def deliver(self, event: Any) -> None:
         """Deliver an event as the manager does, from its own thread."""
         self.manager.deliver(event)
@@ -210,6 +218,46 @@ def test_packets_go_by_the_connection_once_it_is_established(desk: Desk) -> None
         1,
         3,
     )
+
+
+def test_long_packets_wait_for_the_connection_and_leave_by_it_in_order(desk: Desk) -> None:
+    desk.publish()
+    desk.want()
+    packets = [bytes((number,)) * 60_000 for number in range(3)]
+    for packet in packets:
+        desk.hold(packet)
+    desk.hold(b"no room")
+    assert desk.counts["connection_wait_lost"] == 0  # it is short: there is room
+    desk.hold(packets[0])
+    assert desk.counts["connection_wait_lost"] == 1
+    (connect,) = desk.manager.requests
+    desk.deliver(Replied(connect.handle, ATTRIBUTES, THEIRS))
+    desk.deliver(Established(connect.handle))
+    at = desk.pump.said.index(("path", TO_PEER, _core.TX_RC, 1, 65520, 0))
+    assert desk.pump.said[at + 1 :] == [("send", packet) for packet in (*packets, b"no room")]
+    desk.hold(b"late")  # it was on its way when the connection came
+    assert desk.pump.said[-1] == ("send", b"late")
+
+
+def test_long_packets_get_their_answer_when_no_connection_comes_and_end_with_their_host(
+    desk: Desk,
+) -> None:
+    desk.publish()
+    desk.hold(b"before the pump's wish")
+    desk.fabric.is_full = True
+    desk.want()
+    assert desk.pump.said[-2:] == [
+        ("path", TO_PEER, _core.TX_UD),
+        ("send", b"before the pump's wish"),
+    ]
+    desk.fabric.is_full = False
+    desk.driver.withdrawn(NEXT_HOP)
+    desk.publish()
+    desk.want()
+    desk.hold(b"waits")
+    desk.driver.withdrawn(NEXT_HOP)
+    assert desk.counts["connection_wait_lost"] == 1
+    assert ("send", b"waits") not in desk.pump.said
 
 
 def test_a_broken_connection_is_closed_when_the_pump_has_let_it_go(desk: Desk) -> None:

@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import weakref
 from collections import deque
 from dataclasses import replace
 from ipaddress import ip_address
 
+from ipoibu import _core
 from ipoibu.addr import RC_FLAG, Gid, PKey, Qpn
 from ipoibu.fabric.sa.transport import SaTransport
 from ipoibu.fabric.unicast.reception import Reception
@@ -17,12 +19,14 @@ from ipoibu.fabric.unicast.stream import Stream
 from ipoibu.limits import (
     CONNECTION_EVICTABLE_S,
     MESH_GROUPS_SHOWN,
+    NEIGH_PENDING_TOTAL_BYTES,
     SA_EVENTS_MAX,
     SA_RECENT_MAX,
     UNICAST_CONTACTS_MAX,
     UNICAST_GREETING_MAX,
     UNICAST_PEERS_MAX,
     UNICAST_UNSENT_MAX,
+    WAITING_OVERHEAD_BYTES,
 )
 from ipoibu.proto.cm import MadSource
 from ipoibu.proto.mesh import Accept, Handle, Mesh, MeshConfig
@@ -32,6 +36,7 @@ from ipoibu.proto.rc_events import Cause, Disconnect, Ended, Established
 from ipoibu.proto.rmpp import Progress, Transfer
 from ipoibu.proto.sa_requests import PACE, Reported, SaAddress, SaRequests
 from ipoibu.proto.sa_transaction import Query
+from ipoibu.route import key_of
 from ipoibu.wire import cm, mesh, rmpp
 from ipoibu.wire.cm_setup import Rep
 from ipoibu.wire.mad import GSI_QPN, Method
@@ -40,6 +45,7 @@ from ipoibu.wire.mesh_stream import FrameKind
 from ipoibu.wire.notice import Notice, Trap
 from ipoibu.wire.sa import Attribute, SaMad
 from tests.doubles import cm_desk, rc_desk
+from tests.unit.endpoint.test_rc_shell import Desk
 from tests.unit.tables.filling import FEW, HONEST, Filling, default_cap, host4, host6, hwaddr
 
 
@@ -482,7 +488,37 @@ class UnreadSaEvents(Filling):
         return isinstance(newest, Notice) and newest.gid is not None
 
 
+class WaitingForConnection(Filling):
+    """Programs send long packets to hosts that are slow to accept connections."""
+
+    entries_each = 1500 + WAITING_OVERHEAD_BYTES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = NEIGH_PENDING_TOTAL_BYTES
+        self._desk = Desk()
+        self.counts = self._desk.counts
+        weakref.finalize(self, self._desk.loop.close)
+
+    def _send(self, host: int, payload: bytes) -> None:
+        if host4(host) not in self._desk.driver._by_next_hop:
+            self._desk.publish(hwaddr(host, RC_FLAG), host4(host))
+        fields = {"next_hop": key_of(host4(host)), "data": payload}
+        self._desk.event(_core.EVENT_CONNECTING, **fields)
+
+    def add(self, number: int) -> None:
+        self._send(number // 100, bytes(1500))
+
+    def __len__(self) -> int:
+        return self._desk.driver._waiting.bytes
+
+    def admits_honest(self) -> bool:
+        self._send(HONEST, bytes(1500))
+        return self._desk.driver._waiting.count(hwaddr(HONEST)) == 1
+
+
 FILLINGS: dict[str, type[Filling]] = {
+    "packets that wait for connections": WaitingForConnection,
     "connections of one interface": Connections,
     "connections of one port": ConnectionsOfOnePort,
     "peers whose failures count": FailingPeers,
