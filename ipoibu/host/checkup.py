@@ -12,6 +12,7 @@ import importlib.util
 import os
 import resource
 import socket
+import struct
 from collections.abc import Iterator
 from importlib import metadata
 from ipaddress import ip_address
@@ -27,8 +28,10 @@ from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, STATUS, is_capa
 from ipoibu.fabric.verbs.objects import missing_remedy
 from ipoibu.host.finding import Finding, Status, datagram_mtu
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
+from ipoibu.host.route_query import RTA_DST, RTA_OIF, find_route
 from ipoibu.host.tun import TUN_PATH
 from ipoibu.limits import ENCAP_LEN
+from ipoibu.wire.ndisc import ALL_NODES
 
 ROCE_PORT: Final = 4791
 NETDEVS: Final = Path("/sys/class/net")
@@ -217,7 +220,10 @@ def net_device(soft: SoftName) -> Iterator[Finding]:
                 yield device_address(soft, ip)
             else:
                 yield device_ipv6(name)
-                yield device_link_local(name, flags)
+                found = device_link_local(name, flags)
+                yield found
+                if found.status == "ok" and link.up:
+                    yield device_multicast(link, netlink)
             yield datagram_mtu(link, over_ipv4=ip is not None and ip.version == 4)
     except (IpoibuError, OSError) as error:
         yield Finding("device", "fail", f"{name}: {error}")
@@ -314,6 +320,20 @@ def device_link_local(name: str, flags: dict[str, int]) -> Finding:
         "fail",
         f"{name} has no IPv6 link-local address",
         f"ip link set {name} addrgenmode eui64, or ip -6 address add fe80::1/64 dev {name}",
+    )
+
+
+def device_multicast(link: Link, netlink: Netlink) -> Finding:
+    """Check that the kernel sends multicast by the device: a route of another interface to ff00::/8 may have
+    replaced its own. No option of a socket makes up for that."""
+    wanted = [(RTA_DST, ALL_NODES.packed), (RTA_OIF, struct.pack("=I", link.index))]
+    if any(find_route(netlink, socket.AF_INET6, 0, wanted)):
+        return Finding("multicast", "ok", f"{link.name} has a route for IPv6 multicast")
+    return Finding(
+        "multicast",
+        "fail",
+        f"{link.name} has no route for IPv6 multicast: another one has replaced it",
+        f"ip -6 route append multicast ff00::/8 dev {link.name} table local metric 256",
     )
 
 

@@ -252,6 +252,27 @@ def test_the_doctor_finds_a_healthy_device_healthy(idle: Lab, cli: Cli) -> None:
         assert findings[name] == "ok"
 
 
+def test_the_doctor_finds_that_a_device_has_lost_its_multicast_and_the_remedy_helps(
+    idle: Lab, cli: Cli
+) -> None:
+    host = idle.hosts[0]
+
+    def finding() -> dict[str, str]:
+        done = cli(host, "doctor", "--device", "soft:eth0", "-j")
+        (found,) = (it for it in json.loads(done.stdout) if it["check"] == "multicast")
+        return dict(found)
+
+    assert finding()["status"] == "ok"
+    lost = host.run(
+        ["ip", "-6", "route", "del", "multicast", "ff00::/8", "dev", "eth0", "table", "local"]
+    )
+    assert lost.returncode == 0, lost.stderr
+    found = finding()
+    assert found["status"] == "fail"
+    assert host.run(found["remedy"].split()).returncode == 0
+    assert finding()["status"] == "ok"
+
+
 def test_the_doctor_names_our_interface_that_holds_the_port(lab: Lab, cli: Cli) -> None:
     done = cli(lab.hosts[0], "doctor", "--device", "soft:eth0", "-j")
     assert done.returncode == 0
