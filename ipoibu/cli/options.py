@@ -49,7 +49,7 @@ def interface(
         device = default_device()
         texts |= {"device": device} if device is not None else {}
     config = InterfaceConfig.build(name, texts, options.config)
-    config.check_files()
+    config.check_surroundings()
     start_log(config.logging_level, name)
     return config
 

@@ -28,9 +28,11 @@ from ipoibu.endpoint.config import Conflict, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.fabric.base import MeshOptions
+from ipoibu.fabric.device_name import PREFIX
 from ipoibu.fabric.mesh.peer_list import read_peers
+from ipoibu.fabric.verbs.node_type import is_iwarp
 from ipoibu.host.tun import check_name
-from ipoibu.limits import CHILDREN_MAX, ENCAP_LEN, IPV6_MIN_MTU, PROXY_NETWORKS_MAX
+from ipoibu.limits import CHILDREN_MAX, ENCAP_LEN, IB_MTUS, IPV6_MIN_MTU, PROXY_NETWORKS_MAX
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.sandbox.stages import Stage
 from ipoibu.sandbox.user import User
@@ -185,21 +187,48 @@ class InterfaceConfig:
             raise UsageError(f"{self.name} has no configuration file: start it with --config")
         return _of_file(type(self), self.name, ConfigFile(self.file), self.given)
 
-    def file_faults(self) -> Iterator[tuple[str, IpoibuError]]:
-        """Yield what is wrong with the files that options name, each with its option: what `up` would find
-        out once its device is open. The sandbox of a running interface does not permit this."""
+    def surroundings(self) -> Iterator[tuple[InterfaceConfig, str, IpoibuError]]:
+        """Yield what is wrong with the files that options name, and with the MTU for the kind of device, each
+        with the configuration, of a child too, and the option: what `up` would find out once its device is
+        open. The sandbox of a running interface does not permit this."""
         mesh = self.endpoint.mesh
         if mesh is not None and mesh.key is not None:
-            yield from _errors("peer-key-file", lambda: mesh.key and mesh.key.secret)
+            yield from self._errors("peer-key-file", lambda: mesh.key and mesh.key.secret)
         if mesh is not None and mesh.file is not None:
-            yield from _errors("peers-file", partial(read_peers, mesh.file))
-        for config in (self, *self.children):
-            yield from _errors("partitions", config._check_link)
+            yield from self._errors("peers-file", partial(read_peers, mesh.file))
+        everyone: tuple[InterfaceConfig, ...] = (self, *self.children)
+        for config in everyone:
+            yield from config._errors("partitions", config._check_link)
+            yield from config._errors("mtu", config._check_rdma_mtu)
 
-    def check_files(self) -> None:
-        """Raise the first of `file_faults`."""
-        for _, error in self.file_faults():
+    def _errors(
+        self, key: str, check: Callable[[], object]
+    ) -> Iterator[tuple[InterfaceConfig, str, IpoibuError]]:
+        try:
+            check()
+        except IpoibuError as error:
+            yield self, key, error
+
+    def check_surroundings(self) -> None:
+        """Raise the first of `surroundings`."""
+        for _, _, error in self.surroundings():
             raise error
+
+    def _check_rdma_mtu(self) -> None:
+        """Of RDMA devices, those of iWARP alone carry more than InfiniBand's largest MTU in a datagram. One
+        that does not exist may be of iWARP if `up` waits for it; otherwise `up` refuses it anyway."""
+        endpoint, largest = self.endpoint, IB_MTUS[-1] - ENCAP_LEN
+        devices = (endpoint.device, *(device for device, _ in endpoint.backups))
+        names = [device for device in devices if not device.startswith(PREFIX)]
+        mtu = endpoint.datagram_mtu
+        if mtu is None or mtu <= largest or not names:
+            return
+        kinds = [is_iwarp(name) for name in names]
+        if any(kinds) or (None in kinds and self.wait):
+            return
+        raise UsageError(
+            f"--mtu {mtu} is too large for datagram mode: choose at most {largest}, or --mode connected"
+        )
 
     def _check_link(self) -> None:
         """Check the partition against `--partitions`, as far as that does not depend on the port."""
@@ -360,8 +389,8 @@ def faults(path: Path) -> list[Fault]:
     file = ConfigFile(path)
     config = _examine(InterfaceConfig, _name_of(path), file, {})
     if config is not None:
-        for key, error in config.file_faults():
-            file.add_at(key, error)
+        for own, key, error in config.surroundings():
+            file.add_at(key, error, None if own is config else own.endpoint.pkey)
     return file.faults
 
 
@@ -397,13 +426,6 @@ def _examine(
     except UsageError as error:
         file.add_contradiction(error)
         return config
-
-
-def _errors(key: str, check: Callable[[], object]) -> Iterator[tuple[str, IpoibuError]]:
-    try:
-        check()
-    except IpoibuError as error:
-        yield key, error
 
 
 def _name_of(path: Path) -> str:

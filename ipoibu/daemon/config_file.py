@@ -73,10 +73,12 @@ class ConfigFile:
                 return
         self._fault(table, str(error), type(error))
 
-    def add_at(self, key: str, error: IpoibuError) -> None:
-        """Add a fault of the file that the option `key` names; each once, though children have it, too."""
+    def add_at(self, key: str, error: IpoibuError, child: PKey | None = None) -> None:
+        """Add a fault of the option `key`, which a child may have from its parent; each once."""
+        own = (*self._child_places.get(child, ()), key) if child is not None else (key,)
+        place = own if own in self._lines else (key,)
         if all(fault.text != str(error) for fault in self.faults):
-            self._fault((key,), str(error), type(error))
+            self._fault(place, str(error), type(error))
 
     def _parse(self) -> dict[str, Any]:
         try:

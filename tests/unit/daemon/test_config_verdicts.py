@@ -20,13 +20,14 @@ import pytest
 
 from ipoibu.addr import Gid
 from ipoibu.cli.main import main
-from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.config import InterfaceConfig, faults
 from ipoibu.endpoint.datapath import mtus_of
 from ipoibu.endpoint.endpoint import Endpoint
 from ipoibu.errors import NoSuchDevice
 from ipoibu.fabric.base import Capabilities, Port
 from ipoibu.fabric.device_name import GidKind, parse_soft
 from ipoibu.fabric.mesh.peer_list import PeerSource
+from ipoibu.fabric.verbs.node_type import is_iwarp
 from ipoibu.host.interface import InterfaceSpec
 from ipoibu.ib import PartitionParams, PortInfo
 from ipoibu.limits import SOFT_DATAGRAM_MAX_BYTES
@@ -226,6 +227,32 @@ def test_config_check_and_up_agree_about_1000_configurations(
         ), f"{text}\ncheck: {checked}\nup: {error}"
         seen[bool(checked)] += 1
     assert min(seen[True], seen[False]) > CONFIGURATIONS // 5, seen
+
+
+@pytest.mark.parametrize(
+    ("node_type", "text", "line"),
+    [
+        ("1: CA", "mtu = 65520", 2),
+        ("1: CA", "mtu = 4092", 0),
+        ("1: CA", "mtu = 65520\nmode = 'connected'", 0),
+        ("1: CA", "[child.0x8001]\nmtu = 9000", 3),
+        ("4: RNIC", "mtu = 65520", 0),
+        (None, "mtu = 65520", 2),  # `up` refuses the device
+        (None, "mtu = 65520\nwait = 30", 0),  # ... or waits for it
+    ],
+)
+def test_an_rdma_device_has_an_mtu_by_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node_type: str | None, text: str, line: int
+) -> None:
+    if node_type is not None:
+        (tmp_path / "mlx5_0").mkdir()
+        (tmp_path / "mlx5_0" / "node_type").write_text(f"{node_type}\n")
+    monkeypatch.setattr("ipoibu.daemon.config.is_iwarp", lambda name: is_iwarp(name, root=tmp_path))
+    file = tmp_path / "ib0.toml"
+    file.write_text(f"device = 'mlx5_0'\n{text}\n")
+    assert [(fault.line, "at most 4092" in fault.text) for fault in faults(file)] == (
+        [(line, True)] if line else []
+    )
 
 
 @pytest.mark.usefixtures("stand_ins")
