@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The lab kernel, for every test in guests."""
 
-import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,9 +22,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def lab_release() -> str:
-    """Return the release of the lab kernel, as ipoibu/lab/guests/kernel/build chooses it."""
-    return os.environ.get("IPOIBU_LAB_KERNEL", "6.1")
+def lab_release(lab_kernel: Path) -> str:
+    """Return the release of the lab kernel, such as "6.1"."""
+    version = subprocess.run([lab_kernel, "--version"], capture_output=True, text=True, check=True)
+    return ".".join(version.stdout.split(".")[:2])
 
 
 @pytest.fixture(scope="session")
