@@ -256,11 +256,13 @@ def parse_directory(text: str) -> Path:
 def lasting(path: Path) -> Path:
     """Return the absolute path of a file, or of what a descriptor (/dev/fd/3) leads to: a daemon that has
     given up its privileges may not look at its descriptors. `UsageError` for a pipe."""
-    path = path.absolute()
     try:
+        path = path.absolute()
         status = path.stat()
     except OSError:  # who reads the file complains
         return path
+    except ValueError as error:  # a zero byte, or half of a surrogate pair
+        raise UsageError(f"{str(path)!r} cannot be a file's name") from error
     if stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode):
         raise UsageError(f"{path}: a pipe can be read only once: give a file")
     if not path.is_relative_to("/proc") and not path.is_relative_to("/dev"):
