@@ -237,7 +237,7 @@ class RcShell:
         changed."""
         bare = self._by_next_hop.get(next_hop)
         if bare is None or self._hosts[bare].tx_mode not in _WAITS:
-            self._pump.send_packet(packet)
+            self._pump.forward(packet)
         elif not self._waiting.add(bare, packet, len(packet)):
             self._pushed_out(bare, 1)
 
@@ -314,7 +314,7 @@ class RcShell:
         self._set_tx_mode(host.destination, route)
         if route.tx_mode is not TxMode.UD_CONNECTING:
             for packet in self._waiting.take(route.hwaddr):
-                self._pump.send_packet(packet)
+                self._pump.forward(packet)  # its route may have changed meanwhile: it may miss
 
     def _set_tx_mode(self, destination: Destination, route: TxRoute) -> None:
         if route.tx_mode is not TxMode.RC:

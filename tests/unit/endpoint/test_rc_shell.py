@@ -53,7 +53,7 @@ class Pump:
     def tx_mode_set(self, dest: Destination, tx_mode: int, *values: int) -> None:
         self.said.append(("path", dest, tx_mode, *values))
 
-    def send_packet(self, packet: bytes) -> bool:
+    def forward(self, packet: bytes) -> bool:
         self.said.append(("send", packet))
         return True
 
