@@ -126,11 +126,9 @@ static uint64_t count_of(const struct supply *s, enum soft_counter which)
  * fast one waited. */
 static unsigned int flood(struct supply *s)
 {
-    unsigned int waited = 0, arrived = 0;
+    unsigned int waited = 0, arrived = 0, got;
 
     for (unsigned int round = 0; round < ROUNDS; round++) {
-        unsigned int got;
-
         for (int i = 0; i < FLOOD; i++)
             send_packet(s, &s->slow);
         send_packet(s, &s->fast);
@@ -140,8 +138,9 @@ static unsigned int flood(struct supply *s)
         cable_clock_ns += MS;
         poll_slow(s);
     }
-    while (poll_fast(s) > 0)
-        arrived++;
+    while ((got = poll_fast(s)) > 0)
+        arrived += got;
+    CHECK_EQUAL(arrived, ROUNDS);
     CHECK_EQUAL(count_of(s, SOFT_C_DROP_SOCKET), 0);
     return waited;
 }
