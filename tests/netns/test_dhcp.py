@@ -184,7 +184,9 @@ def test_kea_behind_a_relay_agent_gives_and_renews_a_lease(
         "valid-lifetime": 60,
         "renew-timer": 2,
         "rebind-timer": 30,
-        "subnet4": [{"subnet": "10.77.0.0/24", "pools": [{"pool": "10.77.0.100 - 10.77.0.200"}]}],
+        "subnet4": [
+            {"id": 1, "subnet": "10.77.0.0/24", "pools": [{"pool": "10.77.0.100 - 10.77.0.200"}]}
+        ],
         "loggers": [logger],
     }
     path = tmp_path / "kea.json"

@@ -179,7 +179,7 @@ def kea(path: Path) -> list[str]:
         "valid-lifetime": 60,
         "renew-timer": 2,
         "rebind-timer": 30,
-        "subnet6": [{"subnet": "fd77::/64", "interface": "ib0", "pools": pools}],
+        "subnet6": [{"id": 1, "subnet": "fd77::/64", "interface": "ib0", "pools": pools}],
         "loggers": [logger],
     }
     path.write_text(json.dumps({"Dhcp6": config}))

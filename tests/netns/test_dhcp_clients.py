@@ -183,7 +183,7 @@ def kea(work: Path) -> list[str]:
     config = {
         "interfaces-config": {"interfaces": ["ib0"], "dhcp-socket-type": "udp"},
         "lease-database": {"type": "memfile", "persist": False},
-        "subnet4": [{"subnet": "10.77.0.0/24", "pools": [{"pool": " - ".join(POOL)}]}],
+        "subnet4": [{"id": 1, "subnet": "10.77.0.0/24", "pools": [{"pool": " - ".join(POOL)}]}],
         "loggers": [logger],
     }
     path = work / "kea.json"

@@ -76,7 +76,9 @@ def kea(work: Path) -> list[str]:
     config = {
         "interfaces-config": {"interfaces": ["eth0"]},
         "lease-database": {"type": "memfile", "persist": False},
-        "subnet4": [{"subnet": "10.77.0.0/24", "pools": [{"pool": "10.77.0.100 - 10.77.0.200"}]}],
+        "subnet4": [
+            {"id": 1, "subnet": "10.77.0.0/24", "pools": [{"pool": "10.77.0.100 - 10.77.0.200"}]}
+        ],
         "loggers": [logger],
     }
     path = work / "kea.json"
