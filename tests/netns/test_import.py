@@ -72,13 +72,14 @@ CHILD: Final = "[Match]\nName=ib0.8001\n\n[Network]\nAddress=10.1.0.1/24\n"
 
 
 def complaints(directory: Path) -> list[str]:
-    """What networkd says about the files of a directory."""
+    """What networkd says against the files of a directory; a newer one says that it has loaded one."""
     unshare = [
         "unshare",
         "-m",
         "-n",
     ]  # each program replaces the one before, so we can end the last
-    process = subprocess.Popen(
+    lines = []
+    with subprocess.Popen(
         [*unshare, "sh", "-c", JUDGE, "sh", str(directory)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -86,20 +87,23 @@ def complaints(directory: Path) -> list[str]:
         env={
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "SYSTEMD_LOG_TARGET": "console",
-            "SYSTEMD_LOG_LEVEL": "info",
+            "SYSTEMD_LOG_LEVEL": "debug",
             "container": "other",
         },
-    )
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if "Enumeration completed" in line:
-            break
-    process.terminate()
-    process.communicate(timeout=30)
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+                if "Enumeration completed" in line:
+                    break
+            process.terminate()
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert "Enumeration completed" in lines[-1], lines
-    return [line for line in lines if "/run/systemd/network/" in line]
+    about = [line for line in lines if "/run/systemd/network/" in line]
+    return [line for line in about if not line.endswith(": Successfully loaded.\n")]
 
 
 def imported(directory: Path, *paths: Path, bond: str = "") -> dict[str, Any]:
