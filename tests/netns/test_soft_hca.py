@@ -285,9 +285,13 @@ class Packet:
     payload: bytes
 
 
+# Little-endian, with microseconds or nanoseconds
+PCAP_MAGICS = (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1")
+
+
 def parse_pcap(path: Path) -> list[Packet]:
     data = path.read_bytes()
-    assert data[:4] == b"\xd4\xc3\xb2\xa1"  # little-endian, microseconds
+    assert data[:4] in PCAP_MAGICS
     packets, at = [], 24
     while at < len(data):
         (length,) = struct.unpack_from("<I", data, at + 8)
