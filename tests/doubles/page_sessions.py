@@ -66,7 +66,9 @@ SESSIONS: Final = {
     ),
     "docs/watching.md: # ipoibu path": Session("ping -c 1 10.77.0.2; ping -c 1 fd77::2"),
     "docs/watching.md: # ipoibu ping": Session(),
-    "docs/watching.md: # ipoibu set ib0 busy-poll": Session(),
+    "docs/watching.md: # ipoibu set ib0 busy-poll": Session(
+        "ipoibu set ib0 busy-poll auto; ipoibu log ib0 warning"
+    ),
 }
 
 # A file, and what it has of these commands
