@@ -16,16 +16,26 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Final
 
 from ipoibu.lab import Lab
+from ipoibu.lab.host import INTERFACE
 from tests.attack import attacks
 from tests.attack.attacker import Attacker
 from tests.attack.attacks import Flood, Target
 from tests.attack.stream import Stream
 
 SETTLE_S: Final = 0.3
+# Of a subnet with room for invented hosts
+NEAR, FAR = (IPv4Interface(f"10.78.0.{number}/16") for number in (1, 2))
+
+
+def _invented(target: Target) -> Flood:
+    return attacks.invented_hosts(target, FAR.ip)
+
+
 KINDS: Final[tuple[tuple[str, Callable[[Target], Flood], int], ...]] = (
     ("bad ICRC (control)", attacks.bad_icrc, 20_000),
     ("invented ARP, consistent", attacks.introductions, 5_000),
@@ -33,6 +43,7 @@ KINDS: Final[tuple[tuple[str, Callable[[Target], Flood], int], ...]] = (
     ("ARP of one station, changing addresses", attacks.station, 10_000),
     ("MADs to queue pair 1", attacks.mads, 20_000),
     ("REQs to queue pair 1", attacks.gsi, 20_000),
+    *(("IP of invented hosts to a closed port", _invented, rate) for rate in (1000, 5000, 50_000)),
 )
 
 
@@ -40,6 +51,8 @@ def rows(attacker: Attacker, mode: str, turns: int, seconds: float) -> Iterator[
     """Yield a row of the table for each kind of packets, in one mode."""
     with Lab(options=["--mode", mode]) as lab:
         near, far = lab.hosts
+        for host, interface in ((near, NEAR), (far, FAR)):
+            host.run(["ip", "address", "add", str(interface), "dev", INTERFACE]).check_returncode()
         with Stream(near, far) as stream:
             stream.rate(1.0)
             target = Target.of(far.ask("show"), far.ipv4.ip, far.ipv6.ip)
