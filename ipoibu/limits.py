@@ -160,6 +160,7 @@ ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 # ARP and ND that the pump passes to the engine, messages a second (ext/pump/admission.h). The engine
 # reads some 5000; a host announces itself 3 times, and asks at most 3 times in 3 s.
 CONTROL_PER_SENDER: Final = 256  # messages of one queue pair: a router with many neighbours
+CONTROL_OVERHEARD: Final = 64  # requests of a neighbour for other hosts among them
 CONTROL_STRANGERS: Final = 500  # messages of all hosts that are no neighbours
 CONTROL_KNOWN: Final = 2000  # messages about neighbours: at most so many restart at once
 CONTROL_ANSWERS: Final = 16  # answers to each of our requests

@@ -27,12 +27,12 @@ static const struct in6_addr all_ipv4 = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
 static const struct in6_addr all_ipv6 = {.s6_addr = {0xff}};
 
 /* How much the engine needs a message; each rank may fill more of the event ring. */
-enum rank { NO_CONCERN, STRANGER, KNOWN, AWAITED };
+enum rank { NO_CONCERN, STRANGER, OVERHEARD, KNOWN, AWAITED };
 
 struct message {
     struct in6_addr about;  /* the address of which the message gives the owner */
     struct in6_addr target; /* the host that it asks or answers; unspecified: all hosts */
-    bool has_target;
+    bool has_target, asks;
 };
 
 int ipu_admission_init(struct ipu_admission *admission)
@@ -67,6 +67,7 @@ static bool parse_untrusted(const uint8_t *frame, size_t len, struct message *me
         if (ipu_ip_get32(body + ARP_SENDER) != 0) /* else a probe: RFC 5227 §2.1.1 */
             message->about = ipu_classify_map4(body + ARP_SENDER);
         message->target = ipu_classify_map4(body + ARP_TARGET);
+        message->asks = memcmp(&message->target, &message->about, sizeof message->about) != 0;
         return true;
     }
     if (len < IPU_ENCAP_LEN + ND_BYTES)
@@ -75,7 +76,8 @@ static bool parse_untrusted(const uint8_t *frame, size_t len, struct message *me
     bool advertises = type == ND_ADVERTISEMENT;
     memcpy(&message->about, body + (advertises ? ND_TARGET : 8), 16);
     memcpy(&message->target, body + (advertises ? 24 : ND_TARGET), 16);
-    message->has_target = advertises || type == ND_SOLICITATION;
+    message->asks = type == ND_SOLICITATION;
+    message->has_target = advertises || message->asks;
     return true;
 }
 
@@ -120,19 +122,25 @@ static bool take_answer(struct ipu_admission *admission, const struct in6_addr *
 
 /* ---- the decision */
 
+/* Returns whether the message is for us, for whom we are a proxy, or for all hosts. */
+static bool is_for_us(const struct ipu_neigh_table *own, const struct message *message)
+{
+    if (own->count == 0 || !message->has_target || ipu_neigh_find(own, &message->about) != NULL ||
+        ipu_neigh_find(own, &message->target) != NULL)
+        return true;
+    bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&message->target);
+    return ipu_neigh_find(own, is_ipv4 ? &all_ipv4 : &all_ipv6) != NULL;
+}
+
 static enum rank rank_of(struct ipu_admission *admission, const struct ipu_neigh_table *neigh,
                          const struct message *message, uint64_t now)
 {
-    const struct ipu_neigh_table *own = &admission->own;
     if (take_answer(admission, &message->about, now))
         return AWAITED;
+    bool for_us = is_for_us(&admission->own, message);
     if (ipu_neigh_find(neigh, &message->about) != NULL)
-        return KNOWN;
-    if (own->count == 0 || !message->has_target || ipu_neigh_find(own, &message->about) != NULL ||
-        ipu_neigh_find(own, &message->target) != NULL)
-        return STRANGER;
-    bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&message->target);
-    if (ipu_neigh_find(own, is_ipv4 ? &all_ipv4 : &all_ipv6) != NULL)
+        return message->asks && !for_us ? OVERHEARD : KNOWN;
+    if (for_us)
         return STRANGER;
     bool probes = IN6_IS_ADDR_UNSPECIFIED(&message->about);
     return probes && ipu_neigh_find(neigh, &message->target) != NULL ? KNOWN : NO_CONCERN;
@@ -176,9 +184,13 @@ enum ipu_admission_verdict ipu_admission_judge_untrusted(struct ipu_admission *a
         return IPU_ADMIT;
     begin_second(admission, now);
     uint16_t *count = count_of(admission, sender);
-    uint32_t *all = rank == KNOWN ? &admission->known : &admission->strangers;
-    uint32_t max = rank == KNOWN ? IPU_ADMISSION_KNOWN : IPU_ADMISSION_STRANGERS;
-    uint32_t least = rank == KNOWN ? ROOM_KNOWN : ROOM_STRANGERS;
+    /* A neighbour that scans the link must not use up what its requests to us need. */
+    if (rank == OVERHEARD && *count >= IPU_ADMISSION_OVERHEARD)
+        return IPU_ADMIT_UNCONCERNED;
+    bool is_known = rank >= OVERHEARD;
+    uint32_t *all = is_known ? &admission->known : &admission->strangers;
+    uint32_t max = is_known ? IPU_ADMISSION_KNOWN : IPU_ADMISSION_STRANGERS;
+    uint32_t least = is_known ? ROOM_KNOWN : ROOM_STRANGERS;
     if (room < least || *count >= IPU_ADMISSION_PER_SENDER || *all >= max)
         return IPU_ADMIT_NOT;
     (*count)++;

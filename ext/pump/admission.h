@@ -15,7 +15,8 @@
  * reasons.
  */
 enum {
-    IPU_ADMISSION_PER_SENDER = 256, /* of one queue pair */
+    IPU_ADMISSION_PER_SENDER = 256, /* of one queue pair, */
+    IPU_ADMISSION_OVERHEARD = 64,   /* requests of a neighbour for others among them */
     IPU_ADMISSION_STRANGERS = 500,  /* of all hosts that are no neighbours */
     IPU_ADMISSION_KNOWN = 2000,     /* about neighbours */
     IPU_ADMISSION_ANSWERS = 16,     /* to each of our questions */

@@ -21,7 +21,9 @@ enum {
     ICMP_REDIRECT = 5,
     ICMP_TIME_EXCEEDED = 11,
     ICMP_PARAMETER_PROBLEM = 12,
+    ICMP_ECHO = 8,
     ICMP6_INFORMATIONAL = 128, /* RFC 4443 §2.1: the types of errors are lower */
+    ICMP6_ECHO = 128,
 };
 
 static const struct {
@@ -75,12 +77,16 @@ struct ipu_resolution_flow ipu_resolution_flow_of(const struct ipu_resolution *r
     struct ipu_resolution_flow flow = {.is_error = false};
     bool is_v4 = ipu_ip_is_v4(ip);
     size_t header = is_v4 ? (size_t)(ip[0] & 15) * 4 : IPU_IPV6_HEADER;
+    size_t kind_len = len; /* 0: a peer chooses the length of what our host answers */
     if (key.protocol == (is_v4 ? IPPROTO_ICMP : IPPROTO_ICMPV6) && header + ICMP_LEN <= len) {
         flow.is_error = is_error(key.protocol, ip[header]);
         memcpy(key.ports, ip + header + ICMP_IDENTIFIER, 2);
         key.ports[2] = ip[header];
+        if (ip[header] != (is_v4 ? ICMP_ECHO : ICMP6_ECHO))
+            kind_len = 0;
     }
-    const uint8_t kind[16] = {key.protocol, key.ports[2], key.ports[3]};
+    const uint8_t kind[16] = {key.protocol, key.ports[2], key.ports[3], (uint8_t)(kind_len >> 8),
+                              (uint8_t)kind_len};
     uint8_t program[32] = {[16] = key.protocol, key.ports[0], key.ports[1]};
     memcpy(program, &key.src, sizeof key.src);
     flow.kind = (uint8_t)(ipu_hash_16(&resolution->seed, kind) % IPU_RESOLUTION_SHARES);

@@ -217,6 +217,28 @@ static void one_sender_and_all_strangers_together_have_a_bound(void)
     end();
 }
 
+/* Its questions for others say where it is; most of them would say so again. */
+static void a_neighbour_that_scans_the_link_still_reaches_us(void)
+{
+    begin(1 << 20);
+    know(address4(9));
+    for (int i = 0; i < 2000; i++) {
+        ask4(9, OTHER, 7);
+        drain();
+    }
+    uint64_t overheard = counter("rx_control");
+    CHECK(overheard >= IPU_ADMISSION_OVERHEARD);
+    CHECK(overheard <= 3 * IPU_ADMISSION_OVERHEARD); /* the clock's second may change meanwhile */
+    CHECK_EQ(overheard + counter("rx_unconcerned"), 2000);
+    for (int i = 0; i < IPU_ADMISSION_PER_SENDER - IPU_ADMISSION_OVERHEARD; i++) {
+        ask4(9, OURS, 7);
+        drain();
+    }
+    CHECK_EQ(counter("rx_control") - overheard, IPU_ADMISSION_PER_SENDER - IPU_ADMISSION_OVERHEARD);
+    CHECK_EQ(counter("rx_control_limited"), 0);
+    end();
+}
+
 /* Nobody reads the events: the strangers leave room for answers that the engine asked for. */
 static void an_answer_finds_room_that_strangers_leave(void)
 {
@@ -248,6 +270,7 @@ int main(void)
     RUN(a_question_for_others_of_a_stranger_is_dropped);
     RUN(what_a_neighbour_says_concerns_us);
     RUN(one_sender_and_all_strangers_together_have_a_bound);
+    RUN(a_neighbour_that_scans_the_link_still_reaches_us);
     RUN(an_answer_finds_room_that_strangers_leave);
     return 0;
 }

@@ -114,6 +114,49 @@ static void a_scan_from_many_sockets_leaves_room_to_other_kinds(void)
     end();
 }
 
+static struct ipu_resolution_flow echo(uint8_t type, uint16_t identifier, size_t len)
+{
+    uint8_t ip[256] = {0x45, [3] = (uint8_t)len, [9] = IPPROTO_ICMP, [12] = 10, [15] = 200};
+    ip[20] = type;
+    ip[24] = (uint8_t)(identifier >> 8);
+    ip[25] = (uint8_t)identifier;
+    return ipu_resolution_flow_of(&resolution, ip, len);
+}
+
+/* Returns how many of a second's packets pass: each with an identifier, and so many lengths. */
+static int pass_in_a_second(uint8_t type, size_t lengths)
+{
+    int passed = 0;
+    for (int ms = 0; ms < SECOND_MS; ms++, now_ms++)
+        for (int i = 0; i < SCAN_PER_S / SECOND_MS; i++)
+            passed += ask(fresh(), echo(type, (uint16_t)next_host, 28 + next_host % lengths)) ==
+                      IPU_RESOLVE;
+    return passed;
+}
+
+/* A scanner of pings, as nmap is, hides its program; its requests have a length of their own. */
+static void a_ping_passes_beside_a_scan_of_pings(void)
+{
+    begin(1);
+    for (int second = 0; second < 20; second++) {
+        (void)pass_in_a_second(8, 1);
+        CHECK_EQ(ask(fresh(), echo(8, 4000, 84)), IPU_RESOLVE);
+    }
+    end();
+}
+
+/* Invented hosts choose the length and the identifier of what our host answers. */
+static void answers_of_all_lengths_share_one_place(void)
+{
+    begin(1);
+    for (int second = 0; second < 20; second++) {
+        int passed = pass_in_a_second(0, 200);
+        CHECK(second < 10 || passed < 2 * IPU_RESOLUTION_SHARE_PER_S);
+        CHECK_EQ(ask(fresh(), program(4000, 443)), IPU_RESOLVE);
+    }
+    end();
+}
+
 /* Its second packet does not wait for the scanner's first ones, even where all else is the same. */
 static void a_program_that_repeats_after_a_second_passes_beside_a_scan(void)
 {
@@ -258,6 +301,8 @@ int main(void)
     RUN(a_scan_gets_a_third_at_once_and_then_its_share);
     RUN(the_first_packet_of_another_program_passes_beside_a_scan);
     RUN(a_scan_from_many_sockets_leaves_room_to_other_kinds);
+    RUN(a_ping_passes_beside_a_scan_of_pings);
+    RUN(answers_of_all_lengths_share_one_place);
     RUN(a_program_that_repeats_after_a_second_passes_beside_a_scan);
     RUN(a_scanner_that_repeats_at_once_gains_nothing);
     RUN(later_packets_to_an_address_under_resolution_are_free);

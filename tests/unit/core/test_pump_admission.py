@@ -95,7 +95,7 @@ def world() -> World:
 
 def test_the_limits_are_those_of_the_core() -> None:
     numbers = dict(re.findall(r"IPU_ADMISSION_(\w+) = (\d+)", HEADER.read_text("utf-8")))
-    for name in ("PER_SENDER", "STRANGERS", "KNOWN", "ANSWERS"):
+    for name in ("PER_SENDER", "OVERHEARD", "STRANGERS", "KNOWN", "ANSWERS"):
         assert int(numbers[name]) == getattr(limits, f"CONTROL_{name}")
     singles = limits.ADDRESSES_MAX + limits.HOST_ADDRESSES_MAX + limits.PROXIES_MAX
     assert int(numbers["OWN_MAX"]) == singles + len((ALL_IPV4, ALL_IPV6))
