@@ -23,6 +23,7 @@ from ipoibu.host.netlink import Netlink
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import NETNS_DIR, Namespace
+from tests.attack.attacker import Attacker
 from tests.lab_report import pytest_runtest_call
 from tests.privilege import pytest_collection_modifyitems, pytest_configure
 
@@ -51,6 +52,11 @@ def runtime() -> Iterator[Path]:
     shutil.rmtree(directory)
     assert left == []
     assert _own_namespaces() == []
+
+
+@pytest.fixture(scope="session")
+def attacker(tmp_path_factory: pytest.TempPathFactory) -> Attacker:
+    return Attacker.build(tmp_path_factory.mktemp("attack"))
 
 
 @pytest.fixture(scope="module")

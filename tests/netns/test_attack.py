@@ -84,11 +84,6 @@ LIES: Final[dict[str, Callable[[Target], Flood]]] = {
 
 
 @pytest.fixture(scope="module")
-def attacker(tmp_path_factory: pytest.TempPathFactory) -> Attacker:
-    return Attacker.build(tmp_path_factory.mktemp("attack"))
-
-
-@pytest.fixture(scope="module")
 def labs() -> Iterator[Callable[[str], Lab]]:
     """Two hosts in a mode; the tests of a mode share them."""
     running: dict[str, Lab] = {}

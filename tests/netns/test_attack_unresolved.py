@@ -52,11 +52,6 @@ SCAN_PER_S: Final = 5000
 NEW: Final[list[IpAddress]] = [IPv4Address(f"10.78.0.{number}") for number in range(10, 15)]
 
 
-@pytest.fixture(scope="module")
-def attacker(tmp_path_factory: pytest.TempPathFactory) -> Attacker:
-    return Attacker.build(tmp_path_factory.mktemp("attack"))
-
-
 @pytest.fixture(scope="module", params=["datagram", "connected"])
 def lab(request: pytest.FixtureRequest, until: Until) -> Iterator[Lab]:
     with Lab(options=["--mode", request.param]) as lab:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -231,7 +230,7 @@ def test_a_host_on_one_wire_only_does_not_move_the_active_rail(sh: Sh, until: Un
 
 
 def test_hellos_of_hosts_that_do_not_exist_get_one_each_at_most(
-    pair: Lab, until: Until, tmp_path: Path
+    pair: Lab, until: Until, attacker: Attacker
 ) -> None:
     """And the peer stays one: the answers to others leave frames and handles to it."""
     first, second = pair.hosts
@@ -246,7 +245,7 @@ def test_hellos_of_hosts_that_do_not_exist_get_one_each_at_most(
         return Counter({name: stats.get(f"fabric.rails_{name}", 0) for name in names})
 
     before = counted()
-    with Attacker.build(tmp_path).flood(second, first, hellos(target), rate=2000):
+    with attacker.flood(second, first, hellos(target), rate=2000):
         until(lambda: (counted() - before)["hello_unproven"] > 4000)
     grown = counted() - before
     assert grown["tx_hellos"] < 1.5 * grown["rx_hellos"]  # those to the peer are among them
