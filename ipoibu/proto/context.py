@@ -197,8 +197,8 @@ class EngineContext:
         """Return the addresses for which the pump passes requests up."""
         return list(self._own)
 
-    def count(self, reason: str) -> None:
-        self._effects.append(Count(reason))
+    def count(self, reason: str, times: int = 1) -> None:
+        self._effects += [Count(reason)] * times
 
     def drop(self, now: float, peer: object, reason: str) -> None:
         """Count a message of `peer` that we drop, and notify the observer of the first such message."""

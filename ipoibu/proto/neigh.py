@@ -513,8 +513,7 @@ class Neighbours:
             self._publish(entry, NeighAction.HOLD)
 
     def _pushed_out(self, ip: IpAddress, packets: int) -> None:
-        for _ in range(packets):
-            self._context.count("neigh_pending_total_full")
+        self._context.count("neigh_pending_total_full", packets)
 
     def _create(self, now: float, ip: IpAddress) -> _Entry | None:
         if len(self._entries) >= self._cap and not self._evict(now):

@@ -283,8 +283,7 @@ class Handoff:
         self._lost(target, len(self._waiting.take(target)))
 
     def _lost(self, target: IpAddress, packets: int) -> None:
-        for _ in range(packets):
-            self._context.count("ethernet_unknown_guest")
+        self._context.count("ethernet_unknown_guest", packets)
 
     def _found(self, now: float, mac: Mac) -> None:
         """Deliver what waits for addresses that a guest has just named."""

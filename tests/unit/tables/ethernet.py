@@ -16,6 +16,7 @@ from ipoibu.limits import (
     MEMBERSHIP_SOURCES_MAX,
     WAITING_OVERHEAD_BYTES,
 )
+from ipoibu.proto.context import EngineContext
 from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.dhcp import GuestDhcp
 from ipoibu.proto.ethernet.guests import Guests
@@ -48,6 +49,18 @@ def _mac(number: int) -> Mac:
     return Mac(bytes((0x52, 0x54)) + number.to_bytes(4, "big"))
 
 
+def _guests(context: EngineContext, **caps: int) -> Guests:
+    return Guests(
+        context,
+        Groups(context),
+        {},
+        ask=lambda ip, mac: None,
+        announce=lambda ip, is_router: None,
+        queue_pairs=QueuePairs(context),
+        **caps,
+    )
+
+
 class HostMacs(EngineFilling):
     def __init__(self) -> None:
         super().__init__()
@@ -72,15 +85,7 @@ class GuestAddresses(EngineFilling):
     def __init__(self) -> None:
         super().__init__()
         self.cap, self.true_cap = FEW, default_cap(Guests)
-        self._table = Guests(
-            self.context,
-            Groups(self.context),
-            {},
-            ask=lambda ip, mac: None,
-            announce=lambda ip, is_router: None,
-            queue_pairs=QueuePairs(self.context),
-            cap=self.cap,
-        )
+        self._table = _guests(self.context, cap=self.cap)
 
     def add(self, number: int) -> None:
         self._table.seen(self.now, host4(number), _mac(number // 512))
@@ -100,15 +105,7 @@ class AddressesOfOneGuest(EngineFilling):
     def __init__(self) -> None:
         super().__init__()
         self.cap, self.true_cap = 512, default_cap(Guests, "cap_of_guest")
-        self._table = Guests(
-            self.context,
-            Groups(self.context),
-            {},
-            ask=lambda ip, mac: None,
-            announce=lambda ip, is_router: None,
-            queue_pairs=QueuePairs(self.context),
-            cap_of_guest=self.cap,
-        )
+        self._table = _guests(self.context, cap_of_guest=self.cap)
 
     def add(self, number: int) -> None:
         self._table.claimed(self.now, host4(number), _mac(1), announces=True)
