@@ -214,6 +214,11 @@ class Draft:
         return [each.text for each in self.settings if each.option == option]
 
 
+def reason(key: str, reasons: Iterable[tuple[str, str]]) -> str:
+    """Return why a setting stays behind, by the first pattern that its key matches."""
+    return next((why for pattern, why in reasons if re.fullmatch(pattern, key)), UNKNOWN)
+
+
 def other(place: Place, why: str, words: Iterable[str] = ()) -> Note:
     """What belongs to no interface of ours; it is lost if one of its `words` is the name of one."""
     used = sorted({word for word in words if is_infiniband_name(word)})

@@ -129,8 +129,7 @@ def _read(made: Draft, variable: Variable, variables: dict[str, Variable]) -> No
     elif name in ("ARPING_WAIT", "ACD_TIMEOUT"):
         made.take("dad-ipv4", "off" if value == "0" else "on", place)
     elif not _WITHOUT_EFFECT.fullmatch(name):
-        why = next((why for key, why in _REASONS if re.fullmatch(key, name)), draft.UNKNOWN)
-        made.leave(place, why)
+        made.leave(place, draft.reason(name, _REASONS))
 
 
 def _read_host_setting(made: Draft, variable: Variable) -> bool:

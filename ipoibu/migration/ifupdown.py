@@ -260,8 +260,7 @@ def _read_option(
     elif re.match(r"bond[-_](?!slaves)", key):
         _read_bond(made, key, value, place)
     elif not _WITHOUT_EFFECT.fullmatch(key):
-        why = next((why for each, why in _REASONS if re.fullmatch(each, key)), draft.UNKNOWN)
-        made.leave(place, why)
+        made.leave(place, draft.reason(key, _REASONS))
 
 
 def _read_bond(made: Draft, key: str, value: str, place: Place) -> None:

@@ -75,8 +75,7 @@ def _read(made: Draft, entry: Entry) -> None:
     if name == "connection.autoconnect":
         made.leave(entry.place, draft.START)
     elif not _WITHOUT_EFFECT.fullmatch(name):
-        why = next((why for key, why in _REASONS if re.fullmatch(key, name)), draft.UNKNOWN)
-        made.leave(entry.place, why)
+        made.leave(entry.place, draft.reason(name, _REASONS))
 
 
 def _read_pkey(made: Draft, entry: Entry) -> None:

@@ -132,5 +132,4 @@ def _read_route(made: Draft, item: Any) -> None:
 
 def _leave(made: Draft, node: Any, key: str) -> None:
     if not _WITHOUT_EFFECT.fullmatch(key):
-        why = next((why for each, why in _REASONS if re.fullmatch(each, key)), draft.UNKNOWN)
-        made.leave(place_of(made.place.path, node, key), why)
+        made.leave(place_of(made.place.path, node, key), draft.reason(key, _REASONS))

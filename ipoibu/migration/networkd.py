@@ -169,8 +169,7 @@ def _read_entry(made: Draft, entry: Entry) -> None:
 
 def _leave(made: Draft, entry: Entry) -> None:
     name = f"{entry.section}.{entry.key}"
-    why = next((why for key, why in _REASONS if re.fullmatch(key, name)), draft.UNKNOWN)
-    made.leave(entry.place, why)
+    made.leave(entry.place, draft.reason(name, _REASONS))
 
 
 def _read_address(made: Draft, entry: Entry) -> None:

@@ -186,5 +186,4 @@ def _read_resolver(path: Path, node: Any, reading: Reading) -> None:
 def _leave(made: Draft, place: Place) -> None:
     key = place.key
     if not _WITHOUT_EFFECT.fullmatch(key):
-        why = next((why for each, why in _REASONS if re.fullmatch(each, key)), draft.UNKNOWN)
-        made.leave(place, why)
+        made.leave(place, draft.reason(key, _REASONS))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -161,8 +160,7 @@ class _Connection:
             self._leave(value, f"ip.route.{name}")
 
     def _leave(self, node: Any, key: str) -> None:
-        why = next((why for each, why in _REASONS if re.fullmatch(each, key)), draft.UNKNOWN)
-        self._made.leave(place_of(self._path, node, key), why)
+        self._made.leave(place_of(self._path, node, key), draft.reason(key, _REASONS))
 
 
 def _default_length(address: str) -> str:

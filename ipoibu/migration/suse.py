@@ -103,8 +103,7 @@ def _read(made: Draft, variable: Variable, values: Mapping[str, str]) -> None:
         if value.upper() != "AUTO":
             made.take("dhcp-host-name", value, place)
     elif not _WITHOUT_EFFECT.fullmatch(name):
-        why = next((why for key, why in _REASONS if re.fullmatch(key, name)), draft.UNKNOWN)
-        made.leave(place, why)
+        made.leave(place, draft.reason(name, _REASONS))
 
 
 def _read_protocol(made: Draft, value: str, place: Place) -> None:
