@@ -2,8 +2,8 @@
 #include "pump/admission.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
 #include "pump/classify.h"
@@ -85,9 +85,7 @@ static bool parse_untrusted(const uint8_t *frame, size_t len, struct message *me
 
 static uint64_t now_s(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint64_t)now.tv_sec;
+    return ipu_clock_coarse_ms() / 1000;
 }
 
 static struct ipu_admission_asked *asked_slot(struct ipu_admission *admission,

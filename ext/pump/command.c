@@ -385,10 +385,12 @@ int ipu_command_run(struct ipu_pump *pump, int max)
     while (done < max) {
         uint32_t len;
         const struct ipu_command *command = ipu_ring_peek(&pump->commands, &len);
-        int error = command != NULL ? execute_record(pump, command, len) : -ENOENT;
-        if (command == NULL)
+        if (command == NULL) {
             pump->packets_wait = false;
-        if (command == NULL || error == -EAGAIN)
+            break;
+        }
+        int error = execute_record(pump, command, len);
+        if (error == -EAGAIN)
             break;
         pump->room_since_ns = pump->room_left_ns = 0;
         IPU_COUNT(pump, commands);

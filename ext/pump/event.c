@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "pump/pump_state.h"
 
 /* The most events a second of each kind that a peer or application can cause at will. */
@@ -9,10 +9,9 @@ enum { EVENTS_PER_S = 100 };
 
 bool ipu_event_spend(struct ipu_budget *budget)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    if (budget->second != (uint64_t)now.tv_sec)
-        *budget = (struct ipu_budget){.second = (uint64_t)now.tv_sec, .left = EVENTS_PER_S};
+    uint64_t second = ipu_clock_coarse_ms() / 1000;
+    if (budget->second != second)
+        *budget = (struct ipu_budget){.second = second, .left = EVENTS_PER_S};
     return budget->left > 0 && budget->left-- > 0;
 }
 

@@ -353,6 +353,8 @@ static bool emit(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound
 static bool may_resolve(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
                         const struct in6_addr *next_hop)
 {
+    if (type != IPU_EVENT_MISS && type != IPU_EVENT_ROUTE_ASK)
+        return true; /* the engine looks at the packet, and asks nobody */
     struct ipu_resolution *resolution = &pump->resolution;
     uint64_t now_ms = ipu_clock_coarse_ms();
     const struct ipu_flow *flow = &packet->flow;
@@ -362,7 +364,7 @@ static bool may_resolve(struct ipu_pump *pump, uint32_t type, const struct ipu_o
     enum ipu_resolution_verdict verdict = IPU_RESOLVE;
     if (type == IPU_EVENT_MISS)
         verdict = ipu_resolution_judge(resolution, next_hop, source, is_gateway, now_ms);
-    else if (type == IPU_EVENT_ROUTE_ASK && !ipu_resolution_may_ask(resolution, source, now_ms))
+    else if (!ipu_resolution_may_ask(resolution, source, now_ms))
         verdict = IPU_RESOLVE_NOT;
     if (verdict == IPU_RESOLVE)
         return true;
