@@ -106,8 +106,9 @@ def ask(command: str, name: str | None, leave_out: Container[str] = ()) -> Asked
             if each in leave_out:
                 continue
             try:
-                clients.append(stack.enter_context(Client(each)))
-                clients[-1].begin(command)
+                client = stack.enter_context(Client(each))
+                client.begin(command)
+                clients.append(client)
             except (NoSuchDevice, DaemonEnded):
                 continue  # the daemon was killed, or is ending
             except NotAnswering as error:
