@@ -14,6 +14,7 @@ from ipoibu.errors import IpoibuError, UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
+    from ipoibu.daemon.checkup_daemons import Shown
     from ipoibu.host.finding import Finding
 
 
@@ -49,6 +50,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ipoibu.addr import DEFAULT_PKEY, PKey
+    from ipoibu.daemon.checkup_daemons import daemons
     from ipoibu.daemon.checkup_membership import memberships
     from ipoibu.daemon.checkup_proxies import proxies
     from ipoibu.daemon.checkup_rails import rails
@@ -62,11 +64,12 @@ def run(options: argparse.Namespace) -> int:
     findings = [_own_port(finding, options.device) for finding in checkup(options.device, pkey)]
     if options.partitions is not None:
         findings.append(link_partition(options.partitions, pkey))
-    findings += proxies()
-    findings += rails()
-    findings += memberships()
+    shown, silent = daemons()
+    here = {name: each for name, each in shown.items() if "@" not in name}
+    findings += [*proxies(here), *rails(here), *memberships(here)]
     findings += _peers(options)
-    findings += _taps()
+    findings += silent
+    findings += _taps(shown)
     if options.json:
         print(json.dumps([finding.as_dict() for finding in findings], indent=2))
     else:
@@ -94,40 +97,28 @@ def _peers(options: argparse.Namespace) -> Iterator[Finding]:
         yield from peer(text, key, netdev)
 
 
-def _taps() -> Iterator[Finding]:
-    """Explain the running interfaces with guests behind a TAP, as far as this user may ask them, and those
-    that do not answer."""
-    from ipoibu.daemon.client import Client, NotAnswering
-    from ipoibu.daemon.runtime import names
+def _taps(shown: Shown) -> Iterator[Finding]:
+    """Explain the interfaces with guests behind a TAP, as far as they still answer."""
+    from ipoibu.daemon.client import Client
     from ipoibu.host.checkup_guests import tap
-    from ipoibu.host.finding import Finding
     from ipoibu.host.netlink import Netlink
 
-    running: list[str] = []
-    with suppress(IpoibuError, OSError):
-        running = names()
-    for name in running:
-        with suppress(IpoibuError, OSError):
-            try:
-                with Client(name) as client:
-                    ethernet = client.request("show")["ethernet"]
-            except NotAnswering as error:
-                yield Finding("daemon", "fail", str(error))
-                continue
-            if ethernet is None:
-                continue
-            with Client(name) as client, Netlink() as netlink:
-                link = netlink.link(name)
-                master = link.master if link is not None else None
-                yield from tap(
-                    name,
-                    client.request("guests"),
-                    client.request("stats"),
-                    link=link,
-                    bridge=netlink.link(master) if master is not None else None,
-                    own_addresses=netlink.addresses(link.index) if link is not None else (),
-                    vlan=ethernet["vlan"],
-                )
+    for name, each in shown.items():
+        ethernet = each["ethernet"]
+        if ethernet is None:
+            continue
+        with suppress(IpoibuError, OSError), Client(name) as client, Netlink() as netlink:
+            link = netlink.link(name)
+            master = link.master if link is not None else None
+            yield from tap(
+                name,
+                client.request("guests"),
+                client.request("stats"),
+                link=link,
+                bridge=netlink.link(master) if master is not None else None,
+                own_addresses=netlink.addresses(link.index) if link is not None else (),
+                vlan=ethernet["vlan"],
+            )
 
 
 def _own_port(finding: Finding, device: str | None) -> Finding:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The part of the checkup about limited members: running interfaces that no other limited member reaches.
-
-It asks the daemons of this network namespace, and changes nothing.
-"""
+"""The part of the checkup about limited members: running interfaces that no other limited member reaches."""
 
 from __future__ import annotations
 
@@ -10,25 +7,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from ipoibu.daemon.checkup_daemons import Shown
 from ipoibu.daemon.client import Client
-from ipoibu.daemon.runtime import names
 from ipoibu.errors import IpoibuError
 from ipoibu.host.finding import Finding
 
 CHECK: Final = "membership"
 
 
-def memberships() -> Iterator[Finding]:
-    """Yield a finding about every interface of this network namespace that is a limited member; about one
-    that does not answer, nothing."""
-    running: list[str] = []
-    with suppress(IpoibuError, OSError):
-        running = [name for name in names() if "@" not in name]
-    for name in running:
-        with suppress(IpoibuError, OSError), Client(name) as client:
-            shown = client.request("show")
-            if shown.get("membership") == "limited":
-                yield finding(name, shown, client.request("stats"))
+def memberships(shown: Shown) -> Iterator[Finding]:
+    """Yield a finding about every interface that is a limited member; about one that does not answer any
+    more, nothing."""
+    for name, each in shown.items():
+        if each.get("membership") == "limited":
+            with suppress(IpoibuError, OSError), Client(name) as client:
+                yield finding(name, each, client.request("stats"))
 
 
 def finding(name: str, shown: Mapping[str, Any], stats: Mapping[str, int]) -> Finding:

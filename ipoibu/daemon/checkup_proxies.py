@@ -15,9 +15,9 @@ from ipaddress import ip_address, ip_network
 from typing import Any, Final, Protocol
 
 from ipoibu.addr import IpAddress, IpNetwork
+from ipoibu.daemon.checkup_daemons import Shown
 from ipoibu.daemon.client import Client
 from ipoibu.daemon.parsers import Proxied
-from ipoibu.daemon.runtime import names
 from ipoibu.errors import IpoibuError
 from ipoibu.host.finding import Finding
 from ipoibu.host.netlink import Netlink
@@ -57,22 +57,20 @@ class ProxyState:
     receives_all: bool = False
 
 
-def proxies() -> Iterator[Finding]:
-    """Yield findings about every interface of this network namespace that is a proxy; about one that does not
-    answer, nothing."""
-    running: list[str] = []
-    with suppress(IpoibuError, OSError):
-        running = [name for name in names() if "@" not in name]
-    for name in running:
+def proxies(shown: Shown) -> Iterator[Finding]:
+    """Yield findings about every interface that is a proxy; about one that does not answer any more,
+    nothing."""
+    for name, each in shown.items():
         with suppress(IpoibuError, OSError):
-            yield from _interface(name)
+            yield from _interface(name, each)
 
 
-def _interface(name: str) -> Iterator[Finding]:
+def _interface(name: str, shown: Mapping[str, Any]) -> Iterator[Finding]:
+    if shown["ethernet"]:
+        return
     with Client(name) as client:
-        shown = client.request("show")
         rows = client.request("proxies")
-        if shown["ethernet"] or not rows:
+        if not rows:
             return
         stats = client.request("stats")
     counters = {

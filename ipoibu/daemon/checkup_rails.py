@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The part of the checkup about rails: which devices of a running interface carry traffic, and why not.
-
-It asks the daemons of this network namespace, and changes nothing.
-"""
+"""The part of the checkup about rails: which devices of a running interface carry traffic, and why not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
-from ipoibu.daemon.client import Client
-from ipoibu.daemon.runtime import names
-from ipoibu.errors import IpoibuError
+from ipoibu.daemon.checkup_daemons import Shown
 from ipoibu.host.finding import Finding
 
 CHECK: Final = "rails"
@@ -30,15 +24,10 @@ _WHY: Final = {
 }
 
 
-def rails() -> Iterator[Finding]:
-    """Yield findings about every interface of this network namespace that has several devices; about one
-    that does not answer, nothing."""
-    running: list[str] = []
-    with suppress(IpoibuError, OSError):
-        running = [name for name in names() if "@" not in name]
-    for name in running:
-        with suppress(IpoibuError, OSError), Client(name) as client:
-            yield from findings(name, client.request("show"))
+def rails(shown: Shown) -> Iterator[Finding]:
+    """Yield findings about every interface that has several devices."""
+    for name, each in shown.items():
+        yield from findings(name, each)
 
 
 def findings(name: str, shown: Mapping[str, Any]) -> Iterator[Finding]:

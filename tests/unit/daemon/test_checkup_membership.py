@@ -44,8 +44,9 @@ def test_each_limited_member_is_a_warning_with_what_was_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checkup_membership, "Client", Client)
-    monkeypatch.setattr(checkup_membership, "names", lambda: ["ib0", "gone", "ib0.8001", "ib1"])
-    found = list(memberships())
+    shown = {name: answers["show"] for name, answers in ANSWERS.items()}
+    gone = {"gone": {"membership": "limited", "pkey": "0x8003", "guid": "0033"}}
+    found = list(memberships({**gone, **shown}))
     assert [(it.check, it.status) for it in found] == [("membership", "warn")] * 2
     assert found[0].detail == (
         "ib0.8001 is a limited member of partition 0x8001: it reaches full members alone;"

@@ -168,6 +168,5 @@ def test_an_interface_that_has_gone_is_left_out(monkeypatch: pytest.MonkeyPatch)
     def gone(name: str, *_: Any) -> None:
         raise NoSuchDevice(name)
 
-    monkeypatch.setattr(checkup_proxies, "names", lambda: ["ib0", "ib1@77"])
     monkeypatch.setattr(checkup_proxies, "Client", gone)
-    assert list(proxies()) == []
+    assert list(proxies({"ib0": {"ethernet": None, "link_layer": "Ethernet"}})) == []

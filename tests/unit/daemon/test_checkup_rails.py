@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from ipoibu.daemon import checkup_rails
-from ipoibu.daemon.checkup_rails import findings, rails
-from ipoibu.errors import IpoibuError
+from ipoibu.daemon.checkup_rails import findings
 
 
 def _found(mode: str, *several: tuple[str, str, int | None]) -> list[tuple[str, str]]:
@@ -55,12 +51,3 @@ def test_spreading_without_peers_is_worth_a_word() -> None:
 
 def test_an_interface_with_one_device_is_not_mentioned() -> None:
     assert list(findings("ib0", {"rails": None, "rail_mode": "active-backup"})) == []
-
-
-def test_an_interface_that_does_not_answer_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(name: str) -> Any:
-        raise IpoibuError(name)
-
-    monkeypatch.setattr(checkup_rails, "names", lambda: ["ib0", "ib1@77"])
-    monkeypatch.setattr(checkup_rails, "Client", gone)
-    assert list(rails()) == []
