@@ -9,9 +9,9 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from ipoibu.closing import Closing
 from ipoibu.daemon.runtime import names, socket_path
 from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted
 from ipoibu.limits import CONTROL_SILENCE_S
@@ -27,7 +27,7 @@ class NotAnswering(IpoibuError):
     """The daemon lives and does not answer: it is stopped, or hangs."""
 
 
-class Client:
+class Client(Closing):
     """A blocking connection to the daemon of the interface `name`.
 
     `namespace` is a file that names the daemon's network namespace.
@@ -67,17 +67,6 @@ class Client:
     def close(self) -> None:
         self._stream.close()
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def request(self, command: str, **arguments: object) -> Any:
         """Return the daemon's answer to one command; `IpoibuError` if the daemon refuses or does not

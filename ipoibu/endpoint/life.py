@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ipoibu import _core
+from ipoibu.closing import Closing
 from ipoibu.endpoint.arguments import seconds_of
 from ipoibu.endpoint.callbacks import (
     Callbacks,
@@ -45,7 +46,7 @@ _Result = TypeVar("_Result")
 SETTLE_S: Final = 1.0  # how long cancelled tasks may take to end
 
 
-class Life:
+class Life(Closing):
     """The part of `Endpoint` that opens and closes, and calls the engine's thread."""
 
     def __init__(
@@ -189,17 +190,9 @@ class Life:
                     self._queue.detach()
                 interface.close_ports()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Self:  # a failure leaves an endpoint that was open already open
         self.open()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     async def __aenter__(self) -> Self:
         opening = asyncio.ensure_future(asyncio.to_thread(self.open))

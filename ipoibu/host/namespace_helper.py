@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ipoibu.closing import Closing
 from ipoibu.errors import IpoibuError, NoSuchDevice
 from ipoibu.fabric.privilege import CAP_NET_ADMIN
 from ipoibu.host.monitor import NETLINK_LISTEN_ALL_NSID
@@ -60,7 +61,7 @@ _GONE: Final = (errno.ESTALE, errno.EBADFD, errno.ENODEV)
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class NamespaceHelper:
+class NamespaceHelper(Closing):
     """Starts the process, which gives up what it does not need; the caller has one thread.
 
     The process enters `namespace` first, if that is given. Any thread may call the methods.
@@ -105,12 +106,6 @@ class NamespaceHelper:
         if self._pid:
             os.waitpid(self._pid, 0)
             self._pid = 0
-
-    def __enter__(self) -> NamespaceHelper:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _request(
         self, request: Mapping[str, object], tun: int | None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from ipoibu.closing import Closing
 from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
 from ipoibu.sandbox.libc import CLONE_NEWNET, setns
 
@@ -74,7 +75,7 @@ class NetworkNamespace:
         return IpoibuError(f"--netns {self.text}: {os.strerror(error.errno or 0)}")
 
 
-class OpenNamespace:
+class OpenNamespace(Closing):
     """A namespace that was found once: processes and threads enter this one, although the path may lead each
     of them to another one, or to none (/proc/self/fd/7)."""
 
@@ -94,9 +95,3 @@ class OpenNamespace:
 
     def close(self) -> None:
         os.close(self._fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

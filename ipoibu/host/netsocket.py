@@ -13,9 +13,9 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from ipoibu.closing import Closing
 from ipoibu.errors import LinkError, NoSuchDevice, NotPermitted
 from ipoibu.host.namespace import HERE, Namespace
 
@@ -44,7 +44,7 @@ _DUMP_TRIES: Final = (
 )
 
 
-class NetlinkSocket:
+class NetlinkSocket(Closing):
     """A blocking rtnetlink socket of a network namespace, for one thread.
 
     In another namespace than the thread's, each exchange has a socket of its own.
@@ -59,17 +59,6 @@ class NetlinkSocket:
     def close(self) -> None:
         if self._kept is not None:
             self._kept.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def request(self, kind: int, flags: int, message: Any, action: str) -> list[Any]:
         """Send the pyroute2 `message` and return the decoded answers.

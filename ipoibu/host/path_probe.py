@@ -12,9 +12,10 @@ import errno
 import select
 import socket
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from ipoibu.addr import IpAddress
+from ipoibu.closing import Closing
 
 CLOSED_PORT: Final = 33434  # where traceroute begins: nothing listens there
 WAIT_S: Final = 1.2  # Linux sends an ICMP error a second to one host, after a burst
@@ -38,7 +39,7 @@ class PathMtu:
     is_proved: bool
 
 
-class PathProbe:
+class PathProbe(Closing):
     """Sends datagrams to one port of a host; `scope` is the interface of a link-local address. `OSError`."""
 
     def __init__(self, host: IpAddress, scope: int, port: int) -> None:
@@ -52,10 +53,7 @@ class PathProbe:
             self._sock.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self._sock.close()
 
     @property

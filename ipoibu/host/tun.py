@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
+from ipoibu.closing import Closing
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
 
 TUN_PATH: Final = "/dev/net/tun"
@@ -85,7 +85,7 @@ def check_name(name: str) -> str:
 
 
 @dataclass(slots=True)
-class Tun:
+class Tun(Closing):
     """An open TUN device. It owns `fd` (non-blocking, close-on-exec) until `close`, and the descriptors
     `more` of its further queues.
 
@@ -192,17 +192,6 @@ class Tun:
             for fd in (self.fd, *self.more):
                 os.close(fd)
             self.fd, self.more = -1, ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _stays(name: str) -> bool:

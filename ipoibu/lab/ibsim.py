@@ -20,9 +20,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, Final
 
+from ipoibu.closing import Starting
 from ipoibu.errors import IpoibuError
 from ipoibu.rootless.process import end_with_parent
 
@@ -51,7 +51,7 @@ def port_guid(host: int) -> int:
     return 0x100000 + 2 * host - 1
 
 
-class Ibsim:
+class Ibsim(Starting):
     """A switch with `hosts` hosts, one of them for OpenSM; files go to `directory`, which must exist.
 
     `environment` makes any program host 2, 3 ...; the program must run in `directory`, and each host
@@ -83,22 +83,6 @@ class Ibsim:
         self._starts = 0
         self._standby_directory = directory / "standby"
         self._console = directory / "ibsim.out"
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # ---- the fabric
 

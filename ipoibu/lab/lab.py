@@ -17,9 +17,9 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
+from ipoibu.closing import Closing
 from ipoibu.errors import UsageError
 from ipoibu.host.netlink import Netlink
 from ipoibu.lab.directory import work_directory
@@ -35,7 +35,7 @@ NETDEV_MTU: Final = 9000  # an InfiniBand MTU of 4096 needs 4176
 BRIDGE: Final = "br0"
 
 
-class Lab:
+class Lab(Closing):
     """A running lab as a context manager; `hosts` are up when it is entered, unless `start` is
     False.
 
@@ -86,14 +86,6 @@ class Lab:
             self.close()
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End every daemon and remove every namespace, whatever state the lab is in."""

@@ -26,9 +26,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
+from ipoibu.closing import Starting
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.guests.wire import Wire
@@ -248,7 +248,7 @@ def _wait_any(guests: Sequence["Guest"], deadline: float) -> list["Guest"]:
     return [key.data for key, _ in ready]
 
 
-class Guest:
+class Guest(Starting):
     """One guest: `start`, then `finish` for its Result; `close` ends it and is always safe.
 
     Use it while other things go on beside the guest; otherwise use `run`. Start it from a thread
@@ -296,20 +296,6 @@ class Guest:
         self._streams: list[_Stream] = []
         self._started_s = 0.0
         self.pidfd = -1
-
-    def __enter__(self) -> Self:
-        """Start the guest and return it."""
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        """Close the guest."""
-        self.close()
 
     def start(self) -> None:
         """Boot; the command runs a quarter of a second later."""

@@ -8,8 +8,8 @@ that floods joins more guests: every guest sees every frame, as on a hub.
 import selectors
 import socket
 import threading
-from types import TracebackType
-from typing import Self
+
+from ipoibu.closing import Closing
 
 BUFFER_BYTES = 4 << 20  # about 450 frames of 9000 bytes each way; the default holds 20
 FRAME_BYTES = 1 << 16
@@ -28,7 +28,7 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     return pair
 
 
-class Wire:
+class Wire(Closing):
     """The wire of `count` guests, a context manager; `ends[i]` belongs to guest i.
 
     The guests inherit the descriptors of `ends`; close the runner's copies (leave
@@ -50,16 +50,7 @@ class Wire:
         self._switch = threading.Thread(target=self._flood, name="lab-switch", daemon=True)
         self._switch.start()
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Stop the switch and close every socket."""
         if self._switch is not None:
             self._stop.close()
