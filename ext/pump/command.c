@@ -7,10 +7,7 @@
 #include "core/guests.h"
 #include "pump/pump_state.h"
 
-enum {
-    WAIT_NS = 250000,   /* a command waits so long for the round to end by itself */
-    ROOM_NS = 20000000, /* a packet waits so long for a frame, as for a full connection */
-};
+enum { ROOM_NS = 20000000 }; /* a packet waits so long for a frame, as for a full connection */
 
 static const void *data_of(const struct ipu_command *command)
 {
@@ -349,14 +346,6 @@ static int execute(struct ipu_pump *pump, const struct ipu_command *command)
     if (command->type >= IPU_COMMAND_TYPES || handlers[command->type] == NULL)
         return -EINVAL;
     return handlers[command->type](pump, command);
-}
-
-bool ipu_command_is_late(struct ipu_pump *pump)
-{
-    uint64_t now_ns = ipu_clock_ns();
-    if (pump->command_seen_ns == 0)
-        pump->command_seen_ns = now_ns;
-    return now_ns - pump->command_seen_ns >= WAIT_NS;
 }
 
 static bool is_packet(const struct ipu_command *command)

@@ -29,19 +29,6 @@ bool ipu_event_emit(struct ipu_pump *pump, const struct ipu_event *event, const 
     return true;
 }
 
-/* Emits an event about a packet that we would have sent; the packet ends here. */
-bool ipu_event_emit_tx(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
-                       uint32_t mtu, const uint8_t *ip, size_t len)
-{
-    /* `too_big` begins with the next hop, and the other events have only the next hop. */
-    struct ipu_event event = {
-        .type = type, .len = (uint32_t)len, .too_big = {.next_hop = *next_hop, .mtu = mtu}};
-    bool emitted = ipu_event_emit(pump, &event, ip);
-    if (!emitted)
-        IPU_COUNT(pump, tx_event_ring_full);
-    return emitted;
-}
-
 void ipu_event_capture(struct ipu_pump *pump, int error)
 {
     if (error < 0)

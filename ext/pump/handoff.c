@@ -67,14 +67,6 @@ void ipu_handoff_route(const struct ipu_pump *pump, struct ipu_outbound *packet,
         *next_hop = (struct in6_addr){.s6_addr = {[10] = 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
 }
 
-const uint8_t *ipu_handoff_event_data(const struct ipu_outbound *packet, size_t *len)
-{
-    uint8_t *frame = packet->frame + IPU_TX_IP - IPU_ETHERNET_LEN;
-    memmove(frame, ethernet_of(packet), IPU_ETHERNET_LEN); /* over the vnet header */
-    *len += IPU_ETHERNET_LEN;
-    return frame;
-}
-
 /* Leaves the padding of a short frame out (IEEE 802.3 §3.2.7). */
 static void trim(struct ipu_outbound *packet, bool is_v4)
 {
@@ -125,14 +117,14 @@ static void drop_spoofed(struct ipu_pump *pump, const struct ipu_mac_entry *gues
         (void)ipu_event_emit(pump, &event, sender); /* for people: a full ring loses it */
 }
 
-bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
+bool ipu_handoff_may_leave(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
     const uint8_t *ethernet = ethernet_of(packet);
     const uint8_t *ip = packet->frame + IPU_TX_IP;
     uint16_t type = ipu_ip_get16(ethernet + 2 * IPU_MAC_LEN);
     bool is_v4 = type == IPU_TYPE_IPV4;
     if (type == IPU_TYPE_ARP || type == RARP)
-        return ipu_transmit_pass(pump, packet);
+        return ipu_miss_pass(pump, packet);
     if (!is_v4 && type != IPU_TYPE_IPV6) {
         bool tagged = type == VLAN || type == SERVICE_VLAN;
         IPU_ADD(pump, tx_vlan, tagged);
@@ -147,17 +139,17 @@ bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
         return false;
     }
     if (is_engines(packet, class) || goes_nowhere(packet))
-        return ipu_transmit_pass(pump, packet);
+        return ipu_miss_pass(pump, packet);
     const struct ipu_mac_entry *guest = sender_of(pump, ip);
     if (guest == NULL) {
-        ipu_transmit_miss(pump, IPU_EVENT_HOST, packet, &packet->flow.dst);
+        ipu_miss_resolve(pump, IPU_EVENT_HOST, packet, &packet->flow.dst);
         return false;
     }
     if (guest->firm && memcmp(guest->mac, ethernet + IPU_MAC_LEN, IPU_MAC_LEN) != 0) {
         drop_spoofed(pump, guest, ethernet + IPU_MAC_LEN);
         return false;
     }
-    return ipu_transmit_forward(pump, packet);
+    return true;
 }
 
 /* Gives the engine a packet to an address that no guest has. */

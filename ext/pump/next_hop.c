@@ -5,9 +5,6 @@
 #include "pump/flow_key.h"
 #include "pump/pump_state.h"
 
-/* Events of hops without an entry may fill the event ring only as far as misses may. */
-enum { WANTED_RING_RESERVE = 4 };
-
 /* Picks the flow's hop by weight among those that are not in `out`, which must not hold every
  * hop. */
 static uint32_t pick(const struct ipu_hops *hops, uint64_t out, uint32_t hash)
@@ -23,15 +20,6 @@ static uint32_t pick(const struct ipu_hops *hops, uint64_t out, uint32_t hash)
             return i;
         point -= hops->hop[i].weight;
     }
-}
-
-/* Asks the engine to resolve a hop whose flows go by another hop meanwhile. */
-static void want(struct ipu_pump *pump, const struct in6_addr *hop)
-{
-    uint32_t reserve = pump->events.capacity_bytes / WANTED_RING_RESERVE;
-    if (ipu_ring_free_bytes(&pump->events) >= reserve)
-        (void)ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_WANTED, .next_hop = *hop},
-                             NULL);
 }
 
 static struct in6_addr address_of(const struct ipu_hop *hop, const struct in6_addr *destination)
@@ -57,7 +45,7 @@ static struct in6_addr choose(struct ipu_pump *pump, const struct ipu_hops *hops
             for (uint32_t other = 0; other < hops->count; other++) {
                 struct in6_addr absent = address_of(&hops->hop[other], destination);
                 if (missing >> other & 1)
-                    want(pump, &absent);
+                    ipu_miss_want(pump, &absent);
             }
             return next_hop;
         }
@@ -78,7 +66,7 @@ static const struct ipu_route_answer *answer_of(struct ipu_pump *pump,
     ipu_flow_key_mask(&key, fields);
     const struct ipu_route_answer *answer = ipu_route_answers_find(&pump->answers, &key);
     if (answer == NULL)
-        ipu_transmit_miss(pump, IPU_EVENT_ROUTE_ASK, packet, &packet->flow.dst);
+        ipu_miss_resolve(pump, IPU_EVENT_ROUTE_ASK, packet, &packet->flow.dst);
     return answer;
 }
 

@@ -6,7 +6,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "core/clock.h"
 #include "core/counter.h"
+#include "core/csum.h"
+#include "core/frame.h"
 #include "core/slab.h"
 #include "pump/admission.h"
 #include "pump/ah_cache.h"
@@ -25,7 +28,7 @@
 
 /*
  * The pump's inside, shared by the files that each hold one side of it: pump.c (life and loop),
- * transmit.c, receive.c, batch.c, connection.c, command.c, event.c and recovery.c. Only the pump's
+ * the files that the declarations below name. Only the pump's
  * thread touches it.
  */
 enum {
@@ -34,6 +37,7 @@ enum {
     /* Room in the batch for the engine's frames alone, so that a saturated device does not block
      * them. */
     IPU_BATCH_ENGINE = 16,
+    IPU_COMMAND_WAIT_NS = 250000, /* a command waits so long for the round to end by itself */
 };
 
 struct ipu_budget {
@@ -197,16 +201,22 @@ struct ipu_pump {
 /* event.c: emits an event to the engine; false: the ring is full. */
 bool ipu_event_emit(struct ipu_pump *pump, const struct ipu_event *event, const void *data);
 
-/* Emits an event about a packet that we would have sent. The packet ends here; the function counts
- * it when the ring is full. */
-bool ipu_event_emit_tx(struct ipu_pump *pump, uint32_t type, const struct in6_addr *next_hop,
-                       uint32_t mtu, const uint8_t *ip, size_t len);
-
 /* Returns whether one more event that any peer can cause may go up in this second. */
 bool ipu_event_spend(struct ipu_budget *budget);
 
 /* Counts a captured frame, or its drop. */
 void ipu_event_capture(struct ipu_pump *pump, int error);
+
+/* Returns whether a command has waited for so long that the round has to end. */
+static inline bool ipu_round_is_over(struct ipu_pump *pump)
+{
+    if (!ipu_ring_has_record(&pump->commands))
+        return false;
+    uint64_t now_ns = ipu_clock_ns();
+    if (pump->command_seen_ns == 0)
+        pump->command_seen_ns = now_ns;
+    return now_ns - pump->command_seen_ns >= IPU_COMMAND_WAIT_NS;
+}
 
 /* transmit.c: each returns the amount of work done. */
 int ipu_transmit_read(struct ipu_pump *pump, int max);
@@ -246,35 +256,57 @@ struct ipu_outbound {
  * engine, or set `again`. If the packet is a super-frame, there must be no other current one. */
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
 
-/* Emits an event about a packet that the engine will send later, if there were few such events
- * lately; the packet ends here, and is counted. */
-void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
-                       const struct in6_addr *next_hop);
-
-/* Gives a packet to the engine, which translates or follows it and sends it later; returns
- * false. */
-bool ipu_transmit_pass(struct ipu_pump *pump, const struct ipu_outbound *packet);
-
 /* Returns a frame of `tx`: [vnet][IP]. */
 static inline uint8_t *ipu_tx_frame(const struct ipu_pump *pump, uint32_t index)
 {
     return ipu_slab_at(&pump->tx, index) + pump->tap_room;
 }
 
+/* Completes a checksum that the device left incomplete. False: it cannot, and the packet ends here,
+ * counted. */
+static inline bool ipu_tx_complete(struct ipu_pump *pump, const struct ipu_outbound *packet)
+{
+    if (ipu_csum_complete(packet->frame, IPU_VNET_LEN + packet->ip_len) == 0)
+        return true;
+    IPU_COUNT(pump, tx_bad_csum);
+    return false;
+}
+
+/* miss.c: each of these packets ends here. The engine gets it in an event, or else the function
+ * counts it. */
+
+/* Gives the engine a packet that it translates or follows, and sends later; returns false. */
+bool ipu_miss_pass(struct ipu_pump *pump, const struct ipu_outbound *packet);
+
+/* Gives the engine a packet whose next hop, route or sender it finds out about and which it sends
+ * later, if there were few such events lately. */
+void ipu_miss_resolve(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
+                      const struct in6_addr *next_hop);
+
+/* Gives the engine a packet that a datagram cannot carry, until there is a connection. */
+void ipu_miss_wait(struct ipu_pump *pump, const struct ipu_outbound *packet,
+                   const struct in6_addr *next_hop);
+
+/* Emits an event about a packet; of a super-frame the engine gets the first segment. False: there
+ * is no event, and the function has counted the packet; otherwise the caller does. */
+bool ipu_miss_emit(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
+                   const struct in6_addr *next_hop, uint32_t mtu);
+
+/* Asks the engine to resolve a hop whose flows go by another hop meanwhile. */
+void ipu_miss_want(struct ipu_pump *pump, const struct in6_addr *hop);
+
 /* handoff.c, with guests behind a TAP. Returns 0, -ENOMEM or an error of getrandom(2). */
 int ipu_handoff_init(struct ipu_pump *pump);
 void ipu_handoff_free(struct ipu_pump *pump);
 
-/* Takes a guest's frame when it returns true, as ipu_transmit_forward() does. */
-bool ipu_handoff_transmit(struct ipu_pump *pump, struct ipu_outbound *packet);
+/* Returns whether a guest's packet goes to the link; otherwise it ends here, counted, or the engine
+ * has it. */
+bool ipu_handoff_may_leave(struct ipu_pump *pump, struct ipu_outbound *packet);
 
 /* Replaces the next hop by the key of the host to whose MAC the packet goes, or by 255.255.255.255
  * for a broadcast; a group stays. Sets the queue pair that the packet comes from. */
 void ipu_handoff_route(const struct ipu_pump *pump, struct ipu_outbound *packet,
                        struct in6_addr *next_hop);
-
-/* Returns the packet with its Ethernet header in front, for an event, and adds to its length. */
-const uint8_t *ipu_handoff_event_data(const struct ipu_outbound *packet, size_t *len);
 
 /* Writes the Ethernet header of a packet of the link, which has IPU_VNET_LEN + IPU_ETHERNET_LEN
  * bytes of room in front. False: no guest has its destination; the engine has it, or it is
@@ -378,14 +410,6 @@ int ipu_connection_poll(struct ipu_pump *pump, int max);
 /* command.c: runs at most max commands, whatever the batch holds and even with a current
  * super-frame. */
 int ipu_command_run(struct ipu_pump *pump, int max);
-
-/* Returns whether a command has waited for so long that the round has to end. */
-bool ipu_command_is_late(struct ipu_pump *pump);
-
-static inline bool ipu_command_is_overdue(struct ipu_pump *pump)
-{
-    return ipu_ring_has_record(&pump->commands) && ipu_command_is_late(pump);
-}
 
 /* recovery.c: notes that the fabric returned an error; drops and counts the pending sends. */
 void ipu_recovery_broke(struct ipu_pump *pump);

@@ -71,7 +71,7 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
         }
         pump->rx_index = IPU_SLAB_NONE;
         total += n;
-    } while (n == wanted && total < max && !ipu_command_is_overdue(pump));
+    } while (n == wanted && total < max && !ipu_round_is_over(pump));
     if (total > 0)
         ipu_receive_flush(pump);
     ipu_receive_post(pump);

@@ -2,8 +2,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/csum.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
 #include "device/trunk.h"
@@ -15,7 +13,7 @@
  * Outbound, in the order of the functions below:
  *
  * 1. Device: ipu_transmit_read() reads frames while the batch has room.
- * 2. Classify: transmit() checks a frame. IGMP, MLD and DHCP requests go to the engine.
+ * 2. Classify: transmit() checks a frame. IGMP, MLD and DHCP requests go to the engine (miss.c).
  * 3. Route: ipu_transmit_forward() looks up the next hop; next_hop.c chooses among several.
  * 4. Neighbour: may_send() asks the next hop's entry. Without one hold_or_miss() gives the packet
  * to the engine, which resolves the next hop and sends the packet later.
@@ -34,9 +32,6 @@ static bool fits(struct ipu_pump *pump, const struct ipu_outbound *packet,
 static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
                        const struct ipu_ah *ah, struct ipu_connection *connection);
 static int cut(struct ipu_pump *pump);
-
-/* Misses may fill the event ring only so far: ARP and ND must still fit behind them. */
-enum { MISS_RING_RESERVE = 4 };
 
 /* ---- device */
 
@@ -65,7 +60,7 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
     if (pump->device_failed)
         return 0;
     while (done < max && pump->hold_ns == 0 && has_room(pump)) {
-        if (done > 0 && ipu_command_is_overdue(pump))
+        if (done > 0 && ipu_round_is_over(pump))
             break;
         if (pump->cut.left > 0) {
             done += cut(pump);
@@ -121,31 +116,28 @@ static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
 
 /* ---- classify */
 
-/* Completes a checksum that the device left incomplete. */
-static bool complete(struct ipu_pump *pump, const struct ipu_outbound *packet)
+/* Returns whether the host's packet goes to the link; otherwise it ends here, counted, or the
+ * engine has it. */
+static bool may_leave(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
-    if (ipu_csum_complete(packet->frame, IPU_VNET_LEN + packet->ip_len) == 0)
-        return true;
-    IPU_COUNT(pump, tx_bad_csum);
-    return false;
-}
-
-/* Emits an event with the packet, which ends here. */
-static bool emit_packet(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
-                        const struct in6_addr *next_hop, uint32_t mtu, size_t len)
-{
-    const uint8_t *data = packet->frame + IPU_TX_IP;
     if (pump->guests != NULL)
-        data = ipu_handoff_event_data(packet, &len);
-    return ipu_event_emit_tx(pump, type, next_hop, mtu, data, len);
-}
-
-bool ipu_transmit_pass(struct ipu_pump *pump, const struct ipu_outbound *packet)
-{
-    if (complete(pump, packet) &&
-        emit_packet(pump, IPU_EVENT_HOST, packet, &packet->flow.dst, 0, packet->ip_len))
-        IPU_COUNT(pump, tx_missed);
-    return false;
+        return ipu_handoff_may_leave(pump, packet);
+    const uint8_t *ip = packet->frame + IPU_TX_IP;
+    switch (ipu_classify_tx(ip, packet->ip_len, &packet->flow)) {
+    case IPU_TX_MALFORMED:
+        IPU_COUNT(pump, tx_malformed);
+        return false;
+    case IPU_TX_ND:
+        IPU_COUNT(pump, tx_host_nd);
+        return false;
+    case IPU_TX_HOST:
+        return ipu_miss_pass(pump, packet);
+    case IPU_TX_FORWARD:
+        break;
+    }
+    if (pump->dhcp_watched && ipu_classify_is_dhcp(ip, packet->ip_len, IPU_DHCP_OF_CLIENT))
+        return ipu_miss_pass(pump, packet);
+    return true;
 }
 
 /* Takes the frame, [vnet][IP] of `len` bytes, when it returns true. */
@@ -157,7 +149,6 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
         IPU_COUNT(pump, tx_malformed);
         return false;
     }
-    uint8_t *ip = packet.frame + IPU_TX_IP;
     packet.ip_len = len - IPU_VNET_LEN;
     if (ipu_vnet_read(packet.frame).gso_type != VIRTIO_NET_HDR_GSO_NONE) {
         packet.segment = &super;
@@ -169,23 +160,7 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
         IPU_COUNT(pump, tx_too_big);
         return false;
     }
-    if (pump->guests != NULL)
-        return ipu_handoff_transmit(pump, &packet);
-    switch (ipu_classify_tx(ip, packet.ip_len, &packet.flow)) {
-    case IPU_TX_MALFORMED:
-        IPU_COUNT(pump, tx_malformed);
-        return false;
-    case IPU_TX_ND:
-        IPU_COUNT(pump, tx_host_nd);
-        return false;
-    case IPU_TX_HOST:
-        return ipu_transmit_pass(pump, &packet);
-    case IPU_TX_FORWARD:
-        if (pump->dhcp_watched && ipu_classify_is_dhcp(ip, packet.ip_len, IPU_DHCP_OF_CLIENT))
-            return ipu_transmit_pass(pump, &packet);
-        break;
-    }
-    return ipu_transmit_forward(pump, &packet);
+    return may_leave(pump, &packet) && ipu_transmit_forward(pump, &packet);
 }
 
 /* ---- route */
@@ -225,7 +200,7 @@ static bool hold_or_miss(struct ipu_pump *pump, const struct ipu_outbound *packe
     uint32_t len;
     if (!packet->engines && !pump->was_held && ipu_ring_peek(&pump->commands, &len) != NULL)
         return hold(pump, packet, 1);
-    ipu_transmit_miss(pump, IPU_EVENT_MISS, packet, next_hop);
+    ipu_miss_resolve(pump, IPU_EVENT_MISS, packet, next_hop);
     return false;
 }
 
@@ -283,7 +258,7 @@ static bool send_fragments(struct ipu_pump *pump, struct ipu_outbound *packet,
         IPU_COUNT(pump, tx_too_big);
         return false;
     }
-    if (!complete(pump, packet))
+    if (!ipu_tx_complete(pump, packet))
         return false;
     note_use(pump, entry, next_hop);
     pump->fragment_id++;
@@ -335,62 +310,6 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
 
 /* ---- neighbour and MTU */
 
-/* Emits an event about a packet that ends here; of a super-frame the engine gets the first segment.
- * False: there is no event, and the function has counted the packet. */
-static bool emit(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
-                 const struct in6_addr *next_hop, uint32_t mtu)
-{
-    size_t ip_len = packet->ip_len;
-    if (packet->segment != NULL)
-        ip_len = ipu_segment_trim(packet->segment);
-    else if (!complete(pump, packet))
-        return false;
-    return emit_packet(pump, type, packet, next_hop, mtu, ip_len);
-}
-
-/* Returns whether the engine may resolve the next hop, or ask for the route; otherwise the packet
- * ends here, and is counted. */
-static bool may_resolve(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
-                        const struct in6_addr *next_hop)
-{
-    if (type != IPU_EVENT_MISS && type != IPU_EVENT_ROUTE_ASK)
-        return true; /* the engine looks at the packet, and asks nobody */
-    struct ipu_resolution *resolution = &pump->resolution;
-    uint64_t now_ms = ipu_clock_coarse_ms();
-    const struct ipu_flow *flow = &packet->flow;
-    struct ipu_resolution_flow source =
-        ipu_resolution_flow_of(resolution, packet->frame + IPU_TX_IP, packet->ip_len);
-    bool is_gateway = pump->guests == NULL && memcmp(next_hop, &flow->dst, sizeof *next_hop) != 0;
-    enum ipu_resolution_verdict verdict = IPU_RESOLVE;
-    if (type == IPU_EVENT_MISS)
-        verdict = ipu_resolution_judge(resolution, next_hop, source, is_gateway, now_ms);
-    else if (!ipu_resolution_may_ask(resolution, source, now_ms))
-        verdict = IPU_RESOLVE_NOT;
-    if (verdict == IPU_RESOLVE)
-        return true;
-    if (verdict == IPU_RESOLVE_ERROR) {
-        IPU_COUNT(pump, tx_error_unresolved);
-        return false;
-    }
-    IPU_COUNT(pump, tx_resolution_limited);
-    if (ipu_resolution_report(resolution, now_ms))
-        (void)ipu_event_emit(
-            pump, &(struct ipu_event){.type = IPU_EVENT_RESOLUTION_LIMITED, .next_hop = *next_hop},
-            NULL);
-    return false;
-}
-
-void ipu_transmit_miss(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
-                       const struct in6_addr *next_hop)
-{
-    uint32_t reserve = pump->events.capacity_bytes / MISS_RING_RESERVE;
-    bool may = !packet->engines || (type == IPU_EVENT_MISS ? packet->may_miss : packet->may_ask);
-    if (!may || ipu_ring_free_bytes(&pump->events) < reserve)
-        IPU_COUNT(pump, tx_unresolved_hold);
-    else if (may_resolve(pump, type, packet, next_hop) && emit(pump, type, packet, next_hop, 0))
-        IPU_COUNT(pump, tx_missed);
-}
-
 /* Returns whether the entry's action lets the packet pass; otherwise it ends here, and is counted.
  */
 static bool may_send(struct ipu_pump *pump, const struct ipu_outbound *packet,
@@ -402,23 +321,12 @@ static bool may_send(struct ipu_pump *pump, const struct ipu_outbound *packet,
         return false;
     case IPU_NEIGH_UNREACHABLE:
         if (!ipu_event_spend(&pump->unreachable_budget) ||
-            emit(pump, IPU_EVENT_UNREACHABLE, packet, next_hop, 0))
+            ipu_miss_emit(pump, IPU_EVENT_UNREACHABLE, packet, next_hop, 0))
             IPU_COUNT(pump, tx_unreachable);
         return false;
     default:
         return true;
     }
-}
-
-/* Gives the engine a packet that a datagram cannot carry, until there is a connection. */
-static void wait_for_connection(struct ipu_pump *pump, const struct ipu_outbound *packet,
-                                const struct in6_addr *next_hop)
-{
-    uint32_t reserve = pump->events.capacity_bytes / MISS_RING_RESERVE;
-    if (ipu_ring_free_bytes(&pump->events) < reserve || !ipu_event_spend(&pump->connecting_budget))
-        IPU_COUNT(pump, tx_connecting);
-    else if (emit(pump, IPU_EVENT_CONNECTING, packet, next_hop, 0))
-        IPU_COUNT(pump, tx_missed);
 }
 
 /* Returns whether the packet may be so long; while a connection is `connecting`, a longer one will
@@ -430,9 +338,9 @@ static bool fits(struct ipu_pump *pump, const struct ipu_outbound *packet,
                                 : packet->ip_len <= mtu)
         return true;
     if (connecting)
-        wait_for_connection(pump, packet, next_hop);
+        ipu_miss_wait(pump, packet, next_hop);
     else if (!ipu_event_spend(&pump->too_big_budget) ||
-             emit(pump, IPU_EVENT_TOO_BIG, packet, next_hop, mtu))
+             ipu_miss_emit(pump, IPU_EVENT_TOO_BIG, packet, next_hop, mtu))
         IPU_COUNT(pump, tx_too_big);
     return false;
 }
@@ -486,7 +394,7 @@ static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
                             .source_qpn = packet->source_qpn,
                             .cookie = packet->index};
     bool superframes = connection != NULL && connection->superframes;
-    if (!superframes && !complete(pump, packet))
+    if (!superframes && !ipu_tx_complete(pump, packet))
         return false;
     write_encap(packet->frame + IPU_TX_ENCAP, packet->flow.type);
     if (superframes) {
