@@ -141,6 +141,7 @@ static inline uint32_t soft_rc_packets(const struct soft_rc *rc, uint32_t bytes)
 /* rc_base.c */
 void soft_rc_want_service(struct soft_rc *rc); /* served at the release of the HCA's mutex */
 void soft_rc_set_timer(struct soft_rc *rc, int64_t at_ns);
+void soft_rc_schedule_nak(struct soft_rc *rc, unsigned int syndrome);
 void soft_rc_fail(struct soft_rc *rc); /* to the error state; its send half flushes */
 uint16_t soft_rc_pkey(const struct soft_rc *rc);
 uint32_t soft_rc_seed(struct soft_rc *rc, size_t packet_bytes);
@@ -163,7 +164,6 @@ bool soft_rc_take_share(struct soft_rc *rc);
 void soft_rc_return_share(struct soft_rc *rc);
 
 /* rc_receive.c */
-void soft_rc_schedule_nak(struct soft_rc *rc, unsigned int syndrome);
 void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *packet);
 /* Puts the pending acknowledgement into a slot of the batch; false when the batch is full. */
 bool soft_rc_fill_ack(struct soft_rc *rc);

@@ -3,8 +3,8 @@
 
 #include "icrc.h"
 
-/* The parts that requester and responder of a connection share: its failure, its service, its
- * timer, and the constant parts of its packets. */
+/* The parts that requester and responder of a connection share: its failure, a NAK, its service,
+ * its timer, and the constant parts of its packets. */
 
 void soft_rc_want_service(struct soft_rc *rc)
 {
@@ -39,6 +39,13 @@ void soft_rc_fail(struct soft_rc *rc)
     rc->state = SOFT_QPS_ERR;
     rc->paused = false;
     soft_rc_set_timer(rc, SOFT_RC_NO_TIMER);
+    soft_rc_want_service(rc);
+}
+
+void soft_rc_schedule_nak(struct soft_rc *rc, unsigned int syndrome)
+{
+    rc->pending_ack = SOFT_RC_NAK_PENDING; /* a NAK also acknowledges the packets before expected */
+    rc->nak_syndrome = (uint8_t)syndrome;
     soft_rc_want_service(rc);
 }
 

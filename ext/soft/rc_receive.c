@@ -21,13 +21,6 @@ static void schedule_ack(struct soft_rc *rc)
     soft_rc_want_service(rc);
 }
 
-void soft_rc_schedule_nak(struct soft_rc *rc, unsigned int syndrome)
-{
-    rc->pending_ack = SOFT_RC_NAK_PENDING; /* a NAK also acknowledges the packets before expected */
-    rc->nak_syndrome = (uint8_t)syndrome;
-    soft_rc_want_service(rc);
-}
-
 static size_t pack_ack(const struct soft_rc *rc, uint8_t *head)
 {
     bool nak = rc->pending_ack == SOFT_RC_NAK_PENDING;
