@@ -26,76 +26,6 @@ void ipu_mesh_counters(const struct ipu_mesh *m, uint64_t values[IPU_MESH_COUNTE
 #undef READ
 }
 
-/* ---- peers */
-
-struct ipu_mesh_peer *mesh_peer_by_number(struct ipu_mesh *m, uint32_t qp_num)
-{
-    struct ipu_mesh_peer *peer = m->bucket[qp_num % MESH_BUCKETS];
-    while (peer != NULL && peer->qp_num != qp_num)
-        peer = peer->chain;
-    return peer;
-}
-
-struct ipu_mesh_peer *mesh_peer_by_id(struct ipu_mesh *m, uint64_t id)
-{
-    struct ipu_mesh_peer *peer;
-    LIST_FOREACH(peer, &m->peers, all)
-        if (peer->id == id)
-            return peer;
-    return NULL;
-}
-
-void mesh_peer_add(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
-{
-    struct ipu_mesh_peer **bucket = &m->bucket[peer->qp_num % MESH_BUCKETS];
-    peer->chain = *bucket;
-    *bucket = peer;
-    LIST_INSERT_HEAD(&m->peers, peer, all);
-    mesh_feed(m, peer);
-}
-
-void mesh_peer_broke(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
-{
-    if (peer->broken || peer->leaving)
-        return;
-    peer->broken = true;
-    mesh_commands_notify(m, peer, IPU_MESH_BROKEN, NULL, 0);
-}
-
-void mesh_peer_free(struct ipu_mesh_peer *peer)
-{
-    struct mesh_command *command;
-    while ((command = STAILQ_FIRST(&peer->waiting)) != NULL) {
-        STAILQ_REMOVE_HEAD(&peer->waiting, queue);
-        free(command);
-    }
-    ipu_rc_queue_free(&peer->queue);
-    ipu_group_list_free(&peer->groups);
-    free(peer);
-}
-
-static void unchain(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
-{
-    struct ipu_mesh_peer **at = &m->bucket[peer->qp_num % MESH_BUCKETS];
-    while (*at != peer)
-        at = &(*at)->chain;
-    *at = peer->chain;
-    LIST_REMOVE(peer, all);
-}
-
-void mesh_settle(struct ipu_mesh *m)
-{
-    struct ipu_mesh_peer *peer, *next;
-    for (peer = LIST_FIRST(&m->peers); peer != NULL; peer = next) {
-        next = LIST_NEXT(peer, all);
-        if (!peer->forgotten || peer->listed || peer->queue.posted != peer->queue.returned)
-            continue;
-        unchain(m, peer);
-        m->version++;
-        mesh_peer_free(peer);
-    }
-}
-
 /* ---- waiting */
 
 static int arm(void *self)
@@ -123,14 +53,31 @@ static int memory(void *self, void *base, size_t len)
     return m->closed ? -ENOSPC : ipu_regions_add(&m->regions, m->pd, base, len);
 }
 
+/* The other thread's commands come first: what it says of peers counts for these polls. */
+static int reap(void *self, uint64_t *cookies, int max)
+{
+    struct ipu_mesh *m = self;
+    if (m->closed)
+        return -EIO;
+    mesh_commands_run(m);
+    return mesh_sent(m, cookies, max);
+}
+
+static int receive(void *self, struct ipu_received *done, int max)
+{
+    struct ipu_mesh *m = self;
+    mesh_commands_run(m);
+    return mesh_received(m, done, max);
+}
+
 static const struct ipu_fabric_ops mesh_ops = {
     .memory = memory,
     .ah_create = mesh_handle_create,
     .ah_destroy = mesh_handle_destroy,
     .send = mesh_send,
     .post = mesh_post,
-    .sent = mesh_sent,
-    .received = mesh_received,
+    .sent = reap,
+    .received = receive,
     .arm = arm,
     .fd = descriptor,
 };

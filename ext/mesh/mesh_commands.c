@@ -130,33 +130,6 @@ int ipu_mesh_event_fd(const struct ipu_mesh *m)
 
 /* ---- called on the pump's thread */
 
-void mesh_commands_notify(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
-                          enum ipu_mesh_event_type type, const void *message, uint32_t len)
-{
-    struct mesh_event *event = malloc(sizeof *event + len);
-    bool is_full = false;
-    if (event == NULL)
-        return;
-    event->id = peer->id;
-    event->type = type;
-    event->len = len;
-    if (len > 0)
-        memcpy(event->message, message, len);
-    pthread_mutex_lock(&m->mutex);
-    if (type == IPU_MESH_CONTROL && m->event_count >= MESH_EVENTS_MAX) {
-        is_full = true; /* no room for this message: break the connection, so it starts anew */
-    } else {
-        STAILQ_INSERT_TAIL(&m->events, event, queue);
-        m->event_count++;
-        (void)eventfd_write(m->event_fd, 1);
-    }
-    pthread_mutex_unlock(&m->mutex);
-    if (is_full) {
-        free(event);
-        mesh_peer_broke(m, peer);
-    }
-}
-
 /* Runs the command; returns whether the caller may free it. */
 static bool carry_out(struct ipu_mesh *m, struct ipu_mesh_peer *peer, struct mesh_command *made)
 {
@@ -196,7 +169,7 @@ static bool carry_out(struct ipu_mesh *m, struct ipu_mesh_peer *peer, struct mes
         return false;
     case MESH_REMOVE:
         if (!peer->leaving)
-            mesh_commands_notify(m, peer, IPU_MESH_GONE, NULL, 0);
+            mesh_peer_notify(m, peer, IPU_MESH_GONE, NULL, 0);
         peer->leaving = true;
         m->version++;
         break;
@@ -224,10 +197,12 @@ void mesh_commands_run(struct ipu_mesh *m)
     while ((made = STAILQ_FIRST(&commands)) != NULL) {
         STAILQ_REMOVE_HEAD(&commands, queue);
         struct ipu_mesh_peer *peer = made->peer;
-        if (peer != NULL)
-            mesh_peer_add(m, peer);
-        else
+        if (peer == NULL) {
             peer = mesh_peer_by_id(m, made->id);
+        } else {
+            mesh_peer_add(m, peer);
+            mesh_feed(m, peer);
+        }
         if (peer == NULL || carry_out(m, peer, made))
             free(made);
         if (peer != NULL)

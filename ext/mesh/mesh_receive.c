@@ -66,7 +66,7 @@ static void lend(struct ipu_mesh *m, struct ipu_mesh_peer *peer)
         mesh_peer_broke(m, peer);
     } else if (!peer->ready && peer->receives.posted == peer->receives.depth) {
         peer->ready = true;
-        mesh_commands_notify(m, peer, IPU_MESH_READY, NULL, 0);
+        mesh_peer_notify(m, peer, IPU_MESH_READY, NULL, 0);
     }
 }
 
@@ -117,7 +117,7 @@ static void control_untrusted(struct ipu_mesh *m, struct ipu_mesh_peer *peer,
     if (message[0] != IPU_MESH_CREDIT) {
         MESH_COUNT(m, rx_control);
         peer->got++;
-        mesh_commands_notify(m, peer, IPU_MESH_CONTROL, message, len);
+        mesh_peer_notify(m, peer, IPU_MESH_CONTROL, message, len);
         return;
     }
     if (len < 8) {
@@ -189,14 +189,12 @@ static bool take(struct ipu_mesh *m, const struct ibv_wc *wc, struct ipu_receive
     return true;
 }
 
-int mesh_received(void *self, struct ipu_received *done, int max)
+int mesh_received(struct ipu_mesh *m, struct ipu_received *done, int max)
 {
-    struct ipu_mesh *m = self;
     struct ipu_mesh_peer *peer;
     struct ipu_completion *completion = &m->completion;
     int n = 0;
     bool is_idle = true;
-    mesh_commands_run(m);
     mesh_receive_poll(m);
     for (; n < max && ipu_completion_has_received(completion); is_idle = false)
         n += take(m, &completion->wc[completion->wc_next++], &done[n]);

@@ -300,15 +300,11 @@ void mesh_send_poll(struct ipu_mesh *m)
     } while (n == IPU_RC_SIGNAL);
 }
 
-int mesh_sent(void *self, uint64_t *cookies, int max)
+int mesh_sent(struct ipu_mesh *m, uint64_t *cookies, int max)
 {
-    struct ipu_mesh *m = self;
     struct ipu_mesh_peer *peer;
     int n = 0;
     bool failed;
-    if (m->closed)
-        return -EIO;
-    mesh_commands_run(m);
     mesh_send_poll(m);
     while (n < max && m->lost_count > 0)
         cookies[n++] = m->lost[--m->lost_count];

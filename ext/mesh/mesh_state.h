@@ -14,9 +14,9 @@
 #include "verbs/receive_queue.h"
 
 /*
- * The inside of the mesh, shared by its files: mesh.c (life, waiting), mesh_send.c, mesh_receive.c
- * and mesh_commands.c (to and from the other thread). Unless it says otherwise, all of it is the
- * pump thread's.
+ * The inside of the mesh, shared by its files, each of which calls only those before it:
+ * mesh_peers.c, mesh_send.c, mesh_receive.c, mesh_commands.c (from the other thread) and mesh.c
+ * (life, waiting). Unless it says otherwise, all of it is the pump thread's.
  */
 enum {
     MESH_BATCH = 64,
@@ -151,18 +151,15 @@ struct ipu_mesh {
 #define MESH_ADD_TO(m, name, n) ipu_counter_add(&(m)->counters.name, (n))
 #define MESH_COUNT(m, name)     MESH_ADD_TO(m, name, 1)
 
-/* mesh_commands.c: run the other thread's commands; send it an event. */
-void mesh_commands_run(struct ipu_mesh *mesh);
-void mesh_commands_notify(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer,
-                          enum ipu_mesh_event_type type, const void *message, uint32_t len);
-void mesh_commands_free(struct ipu_mesh *mesh);
-
-/* mesh.c */
+/* mesh_peers.c */
 struct ipu_mesh_peer *mesh_peer_by_number(struct ipu_mesh *mesh, uint32_t qp_num);
 struct ipu_mesh_peer *mesh_peer_by_id(struct ipu_mesh *mesh, uint64_t id);
 void mesh_peer_add(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
-void mesh_peer_broke(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 void mesh_peer_free(struct ipu_mesh_peer *peer);
+/* Sends the other thread an event of the peer. */
+void mesh_peer_notify(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer,
+                      enum ipu_mesh_event_type type, const void *message, uint32_t len);
+void mesh_peer_broke(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 /* Frees the forgotten peers whose sends and receives have all come back. */
 void mesh_settle(struct ipu_mesh *mesh);
 
@@ -170,7 +167,7 @@ void mesh_settle(struct ipu_mesh *mesh);
 void *mesh_handle_create(void *self, const struct ipu_dest *dest);
 void mesh_handle_destroy(void *self, void *ah);
 int mesh_send(void *self, const struct ipu_send *sends, int n);
-int mesh_sent(void *self, uint64_t *cookies, int max);
+int mesh_sent(struct ipu_mesh *mesh, uint64_t *cookies, int max);
 void mesh_send_poll(struct ipu_mesh *mesh);
 /* Ends the peer's outstanding sends, after its queue pair was destroyed. */
 void mesh_send_end(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
@@ -181,11 +178,15 @@ void mesh_send_window(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 
 /* mesh_receive.c */
 int mesh_post(void *self, const struct ipu_recv *recvs, int n);
-int mesh_received(void *self, struct ipu_received *done, int max);
+int mesh_received(struct ipu_mesh *mesh, struct ipu_received *done, int max);
 void mesh_receive_poll(struct ipu_mesh *mesh);
 /* Returns the peer's receives to the stock, after its queue pair was destroyed. */
 void mesh_receive_end(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
 /* Posts the receives that the peer lacks, and sends the peer its new window. */
 void mesh_feed(struct ipu_mesh *mesh, struct ipu_mesh_peer *peer);
+
+/* mesh_commands.c: run the other thread's commands. */
+void mesh_commands_run(struct ipu_mesh *mesh);
+void mesh_commands_free(struct ipu_mesh *mesh);
 
 #endif

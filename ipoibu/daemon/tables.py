@@ -853,7 +853,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "control messages of peers of an iWARP mesh",
-        ("mesh/mesh_commands.c:event",),
+        ("mesh/mesh_peers.c:event",),
         (_PEER,),
         limits.MESH_EVENTS_MAX,
         2100,
