@@ -79,21 +79,6 @@ static int arm_sends(void *self)
     return waits;
 }
 
-void rails_wake(struct ipu_rails *r)
-{
-    struct epoll_event events[IPU_RAILS_MAX + 1];
-    int n = epoll_wait(r->epoll_fd, events, IPU_RAILS_MAX + 1, 0);
-    for (int i = 0; i < n; i++)
-        r->asleep &= ~(1u << events[i].data.u32);
-    RAILS_FOR_EACH(r, k) {
-        const struct ipu_fabric *inner = r->rails[k].inner;
-        int64_t at =
-            inner->ops->deadline_ns != NULL ? inner->ops->deadline_ns(inner->self) : INT64_MAX;
-        if (at != INT64_MAX && at <= (int64_t)ipu_clock_ns())
-            r->asleep &= ~(1u << k);
-    }
-}
-
 static int fd(void *self)
 {
     return ((struct ipu_rails *)self)->epoll_fd;
@@ -144,32 +129,20 @@ static int recover(void *self)
     return failed;
 }
 
-static const struct ipu_fabric_ops rails_ops = {
-    .memory = memory,
-    .ah_create = create_ah,
-    .ah_destroy = destroy_ah,
-    .send = rails_send,
-    .post = rails_post,
-    .sent = rails_sent,
-    .received = rails_received,
-    .arm = arm,
-    .fd = fd,
-    .recover = recover,
-    .deadline_ns = deadline_ns,
-};
-
 /* ---- changes of the rails */
 
 enum { WANTED_ACTIVE = 8, WANTED_COUNT = 16 };
 
-void rails_take_address(struct ipu_rails *r)
+/* Makes the active rail's address that of the wrapper. */
+static void take_address(struct ipu_rails *r)
 {
     const struct ipu_fabric *inner = r->rails[r->active].inner;
     r->fabric.gid = inner->gid;
     r->fabric.qpn = inner->qpn;
 }
 
-void rails_follow(struct ipu_rails *r)
+/* Takes what ipu_rails_set() has changed. */
+static void follow(struct ipu_rails *r)
 {
     eventfd_t wakes;
     if (atomic_load_explicit(&r->wanted, memory_order_acquire) == r->seen)
@@ -183,7 +156,7 @@ void rails_follow(struct ipu_rails *r)
     r->up = wanted & 0xff;
     r->active = wanted >> WANTED_ACTIVE & 0xff;
     r->asleep = 0;
-    rails_take_address(r);
+    take_address(r);
     if (r->peers_max > 0)
         rails_hello_changed(r);
 }
@@ -203,6 +176,46 @@ void ipu_rails_set(struct ipu_rails *r, uint32_t up, uint32_t active)
     (void)eventfd_write(r->wake_fd, 1);
     pthread_mutex_unlock(&r->mutex);
 }
+
+/* ---- called by the pump */
+
+static int transmit(void *self, const struct ipu_send *sends, int n)
+{
+    struct ipu_rails *r = self;
+    follow(r); /* a command that the control face queued later finds the rails as they are */
+    return rails_send(r, sends, n);
+}
+
+static int reap(void *self, uint64_t *cookies, int max)
+{
+    struct ipu_rails *r = self;
+    int n = rails_sent(r, cookies, max);
+    take_address(r);
+    return n;
+}
+
+static int receive(void *self, struct ipu_received *done, int max)
+{
+    struct ipu_rails *r = self;
+    follow(r);
+    if (r->peers_max > 0)
+        rails_hello_tick(r);
+    return rails_received(r, done, max);
+}
+
+static const struct ipu_fabric_ops rails_ops = {
+    .memory = memory,
+    .ah_create = create_ah,
+    .ah_destroy = destroy_ah,
+    .send = transmit,
+    .post = rails_post,
+    .sent = reap,
+    .received = receive,
+    .arm = arm,
+    .fd = fd,
+    .recover = recover,
+    .deadline_ns = deadline_ns,
+};
 
 /* ---- life */
 
@@ -269,7 +282,7 @@ static void join_limits(struct ipu_rails *r)
     uint32_t own = r->peers_max > 0 ? r->peers_max + RAILS_STRANGERS : 0; /* one for each host */
     if (fabric->max_ah > 0)
         fabric->max_ah = fabric->max_ah > own ? fabric->max_ah - own : 1;
-    rails_take_address(r);
+    take_address(r);
 }
 
 /* Returns 0 or a negative errno; the caller then releases what set_up() has made. */

@@ -187,15 +187,6 @@ static void greet(struct ipu_rails *r, uint32_t rail, const struct receiver *to)
     r->free_greeted_count--;
 }
 
-void rails_greeted(struct ipu_rails *r, uint32_t number)
-{
-    struct rails_stranger *stranger = &r->greeted[number];
-    const struct ipu_fabric *inner = r->rails[stranger->rail].inner;
-    inner->ops->ah_destroy(inner->self, stranger->ah);
-    stranger->ah = NULL;
-    r->free_greeted[r->free_greeted_count++] = (uint16_t)number;
-}
-
 /* ---- time */
 
 static void review_all(struct ipu_rails *r, uint64_t now_ns)

@@ -32,6 +32,16 @@ bool rails_is_address(const struct rails_address *a, const struct rails_address 
     return a->qpn == b->qpn && memcmp(&a->gid, &b->gid, sizeof a->gid) == 0;
 }
 
+int rails_own(const struct ipu_rails *r, const struct rails_address *source)
+{
+    RAILS_FOR_EACH(r, k) {
+        const struct ipu_fabric *inner = r->rails[k].inner;
+        if (inner->qpn == source->qpn && memcmp(&inner->gid, &source->gid, sizeof source->gid) == 0)
+            return (int)k;
+    }
+    return -1;
+}
+
 /* Returns the slot of this address, or the empty slot where it would be. */
 static struct rails_key *key_at(const struct ipu_rails *r, const struct rails_address *address)
 {

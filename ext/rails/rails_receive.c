@@ -3,7 +3,9 @@
  * peer one source address. */
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 
+#include "core/clock.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
 #include "rails/rails_state.h"
@@ -62,16 +64,6 @@ int rails_post(void *self, const struct ipu_recv *recvs, int n)
 }
 
 /* ---- receive */
-
-int rails_own(const struct ipu_rails *r, const struct rails_address *source)
-{
-    RAILS_FOR_EACH(r, k) {
-        const struct ipu_fabric *inner = r->rails[k].inner;
-        if (inner->qpn == source->qpn && memcmp(&inner->gid, &source->gid, sizeof source->gid) == 0)
-            return (int)k;
-    }
-    return -1;
-}
 
 /* Returns whether a message may be ARP or neighbour discovery, which names its source: the engine
  * compares them, also when the peer has another active rail and its hello has not come yet. */
@@ -165,12 +157,24 @@ static int poll_rails(struct ipu_rails *r, uint32_t which, struct ipu_received *
     return total == 0 && error < 0 ? error : total;
 }
 
-int rails_received(void *self, struct ipu_received *done, int max)
+/* Ends the sleep of rails that have something to report. */
+static void wake(struct ipu_rails *r)
 {
-    struct ipu_rails *r = self;
-    rails_follow(r);
-    if (r->peers_max > 0)
-        rails_hello_tick(r);
+    struct epoll_event events[IPU_RAILS_MAX + 1];
+    int n = epoll_wait(r->epoll_fd, events, IPU_RAILS_MAX + 1, 0);
+    for (int i = 0; i < n; i++)
+        r->asleep &= ~(1u << events[i].data.u32);
+    RAILS_FOR_EACH(r, k) {
+        const struct ipu_fabric *inner = r->rails[k].inner;
+        int64_t at =
+            inner->ops->deadline_ns != NULL ? inner->ops->deadline_ns(inner->self) : INT64_MAX;
+        if (at != INT64_MAX && at <= (int64_t)ipu_clock_ns())
+            r->asleep &= ~(1u << k);
+    }
+}
+
+int rails_received(struct ipu_rails *r, struct ipu_received *done, int max)
+{
     uint32_t slept = r->asleep;
     int total = poll_rails(r, ~slept, done, max);
     /* The device may have woken the pump, or a datagram of an earlier poll. If a rail that sleeps
@@ -179,7 +183,7 @@ int rails_received(void *self, struct ipu_received *done, int max)
     if (slept != 0 && total >= 0 && total < max &&
         (r->woken == RAILS_WOKEN || ++r->rounds % RAILS_ROUNDS == 0)) {
         r->woken = 0;
-        rails_wake(r);
+        wake(r);
         int more = poll_rails(r, slept & ~r->asleep, done + total, max - total);
         total = more > 0 ? total + more : total > 0 ? total : more;
     }

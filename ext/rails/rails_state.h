@@ -11,9 +11,10 @@
 #include "rails/rails.h"
 
 /*
- * The inside of the rails, shared by rails.c (life, waiting, address handles), rails_send.c,
- * rails_receive.c, rails_connected.c, rails_hello.c (what peers say) and rails_peers.c (their
- * table). All of it is the pump thread's. The mutex guards the peers against ipu_rails_peers().
+ * The inside of the rails, shared by its files, each of which calls only those before it:
+ * rails_queue.c, rails_peers.c (their table), rails_send.c, rails_hello.c (what peers say),
+ * rails_receive.c, rails_connected.c and rails.c (life, waiting, address handles). All of it is the
+ * pump thread's. The mutex guards the peers against ipu_rails_peers().
  */
 enum {
     RAILS_BATCH = 64,
@@ -170,10 +171,6 @@ struct rails_ah {
     for (uint32_t k = 0; k < (r)->count; k++)                                                      \
         if ((r)->rails[k].inner != NULL)
 
-/* rails_send.c */
-int rails_send(void *self, const struct ipu_send *sends, int n);
-int rails_sent(void *self, uint64_t *cookies, int max);
-
 /* Marks the cookie of a hello; the rest is the number of its frame. The pump's cookies have their
  * upper bits clear. */
 #define RAILS_HELLO (1ull << 63)
@@ -181,18 +178,24 @@ int rails_sent(void *self, uint64_t *cookies, int max);
 #define RAILS_SILENT_NS 1250000000u  /* without an answer for so long, a rail reaches nobody */
 #define RAILS_GONE_NS   10000000000u /* likewise, a host is no peer any more, or unused */
 
+/* rails_queue.c */
 /* Puts a send into the rail's queue, if there is room. */
 bool rails_queue(struct ipu_rails *r, uint32_t rail, const struct ipu_send *send);
 void rails_flush(struct ipu_rails *r);
-
+/* Ends a send: the pump gets its cookie, or the frame of a hello is free again. */
+void rails_end(struct ipu_rails *r, uint64_t cookie);
+int rails_sent(struct ipu_rails *r, uint64_t *cookies, int max);
 /* Destroys a handle of an inner fabric, and ends the sends that name it and wait. */
 void rails_drop_handle(struct ipu_rails *r, uint32_t rail, void **handle);
-
-/* Returns the handle from our rail to the peer's, or NULL. */
-void *rails_handle_of_peer(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail);
-
 /* Marks a rail as broken, and ends its sends that wait. */
 void rails_break(struct ipu_rails *r, uint32_t rail);
+/* A hello to a host that is no peer has left, or never will. */
+void rails_greeted(struct ipu_rails *r, uint32_t number);
+
+/* rails_send.c */
+int rails_send(struct ipu_rails *r, const struct ipu_send *sends, int n);
+/* Returns the handle from our rail to the peer's, or NULL. */
+void *rails_handle_of_peer(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail);
 
 /* rails_connected.c */
 extern const struct ipu_connected_ops rails_connected_ops;
@@ -203,33 +206,22 @@ static inline bool rails_is_busy(const struct rails_rail *at)
     return at->under_way > 0 || at->connections > 0;
 }
 
-/* rails.c: takes what ipu_rails_set() has changed. */
-void rails_follow(struct ipu_rails *r);
-
-/* rails.c: makes the active rail's address that of the wrapper. */
-void rails_take_address(struct ipu_rails *r);
-
-/* rails.c: ends the sleep of rails that have something to report. */
-void rails_wake(struct ipu_rails *r);
-
 /* rails_receive.c */
-/* Returns the rail of ours that has this address, or -1. */
-int rails_own(const struct ipu_rails *r, const struct rails_address *source);
 int rails_post(void *self, const struct ipu_recv *recvs, int n);
-int rails_received(void *self, struct ipu_received *done, int max);
+int rails_received(struct ipu_rails *r, struct ipu_received *done, int max);
 
 /* rails_hello.c: the messages, and their times. The caller holds no mutex.
  */
 void rails_hello_tick(struct ipu_rails *r);
 /* Tells every peer, and all other hosts, about a change of our rails. */
 void rails_hello_changed(struct ipu_rails *r);
-/* A hello to a host that is no peer has left, or never will. */
-void rails_greeted(struct ipu_rails *r, uint32_t number);
 /* Takes a hello that arrived at a rail; buf begins with the GRH, if there is one. */
 void rails_hello_untrusted(struct ipu_rails *r, uint32_t rail, const struct ipu_received *done,
                            const uint8_t *buf);
 
 /* rails_peers.c; the caller of those that change a peer holds the mutex. */
+/* Returns the rail of ours that has this address, or -1. */
+int rails_own(const struct ipu_rails *r, const struct rails_address *source);
 bool rails_is_address(const struct rails_address *a, const struct rails_address *b);
 struct rails_peer *rails_peer_find(const struct ipu_rails *r, const struct rails_address *address);
 /* Returns an entry for a peer with this address; NULL if there is none. Where the pump holds a
