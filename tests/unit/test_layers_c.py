@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The rooms of the C side include each other only as the table in ext/README.md says."""
+"""The rooms of the C side include each other only as the table in ext/README.md says.
+
+And inside a room no two files call each other: one is below the other.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,15 @@ SOURCES = sorted(
     for kind in "ch"
     for path in EXT.glob(f"*/*.{kind}")
     if path.parent.name != "tests"
+)
+# What is no call: comments, and the names of types, of which one may be that of an object, too.
+SILENT = re.compile(r"/\*.*?\*/|\b(struct|enum|union) \w+", re.DOTALL)
+# A function or an object that other files may name, from the first column on.
+DEFINED = re.compile(
+    r"^(?!static|typedef)[a-z][\w\s*]*?\b(\w+)(?:\([^;{}]*\)\n\{|(?:\[\w*\])? = )", re.MULTILINE
+)
+INLINE = re.compile(
+    r"^static inline [^;{}]*?\b(\w+)\([^;{}]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL
 )
 NAMED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
@@ -64,3 +76,36 @@ def test_the_cython_side_names_headers_with_their_room() -> None:
 def test_no_header_includes_itself_by_way_of_others() -> None:
     headers = {source: set(_included(source)) for source in SOURCES if source.suffix == ".h"}
     assert list(TopologicalSorter(headers).static_order())  # raises CycleError
+
+
+def _calls(room: str) -> dict[str, set[str]]:
+    """Each .c file of a room with the others whose functions and objects it names.
+
+    What it calls by way of a function in a header counts, too.
+    """
+    text = {
+        source: SILENT.sub(r"\1", (EXT / source).read_text("utf-8"))
+        for source in SOURCES
+        if source.parts[0] == room
+    }
+    files = {source.name: code for source, code in text.items() if source.suffix == ".c"}
+    home = {name: file for file, code in files.items() for name in DEFINED.findall(code)}
+    headers = [code for source, code in text.items() if source.suffix == ".h"]
+    inline = {name: body for code in headers for name, body in INLINE.findall(code)}
+    calls = {}
+    for file, code in files.items():
+        names = set(re.findall(r"\w+", code))
+        waiting = names & set(inline)
+        while waiting:
+            more = set(re.findall(r"\w+", inline.pop(waiting.pop()))) - names
+            names |= more
+            waiting |= more & set(inline)
+        calls[file] = {home[name] for name in names & set(home)} - {file}
+    return calls
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_file_of_a_room_is_called_by_one_that_it_calls(room: str) -> None:
+    calls = _calls(room)
+    assert room == "python" or any(calls.values())
+    assert list(TopologicalSorter(calls).static_order()) or not calls  # raises CycleError
