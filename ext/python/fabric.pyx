@@ -136,6 +136,8 @@ cdef extern from "soft/hca.h" nogil:
         uint64_t value[SOFT_C_COUNT]
     enum soft_gid_kind:
         pass
+    enum soft_route:
+        pass
     struct soft_hca_options:
         soft_gid_kind kind
         in6_addr gid
@@ -147,6 +149,7 @@ cdef extern from "soft/hca.h" nogil:
     void soft_hca_query(const soft_hca *hca, soft_hca_attr *attr)
     int soft_hca_check(soft_hca *hca, unsigned int datagram_bytes)
     unsigned int soft_hca_netdev_mtu(soft_hca *hca)
+    int soft_hca_restore_route(soft_hca *hca, soft_route route)
     unsigned int soft_hca_needed_mtu(const soft_hca *hca, unsigned int datagram_bytes)
     int soft_hca_next_gid(soft_hca *hca, in6_addr *gid)
     int soft_hca_set_pkeys(soft_hca *hca, const uint16_t *pkeys, int n)
@@ -342,6 +345,13 @@ cdef class SoftHca:
         if soft_hca_next_gid(self.hca, &gid) < 0:
             return None
         return (<char *>&gid)[:16]
+
+    def restore_route(self, int route) -> int:
+        """Restore a route of the net device, a value of enum soft_route, if it is lost.
+
+        Return 1 if it was, 0 if not, and a negative errno if this fails."""
+        self.alive()
+        return soft_hca_restore_route(self.hca, <soft_route>route)
 
     def netdev_mtu_now(self) -> int:
         """Return the net device's present MTU, 0 if the device is gone."""

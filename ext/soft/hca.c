@@ -28,6 +28,7 @@ const char *const soft_counter_names[SOFT_C_COUNT] = {
     [SOFT_C_TX_UNREACHABLE] = "tx_unreachable",
     [SOFT_C_TX_REFUSED] = "tx_refused",
     [SOFT_C_TX_FRAGMENTS] = "tx_fragments",
+    [SOFT_C_TX_ROUTES] = "tx_routes",
     [SOFT_C_TX_LENGTH] = "tx_length",
     [SOFT_C_RX_PACKETS] = "rx_packets",
     [SOFT_C_RX_BYTES] = "rx_bytes",
@@ -300,6 +301,29 @@ int soft_hca_next_gid(struct soft_hca *hca, struct in6_addr *gid)
     error = soft_netdev_look(&hca->netdev, hca->attr.ifindex, &state);
     if (error == 0)
         error = soft_netdev_choose(&hca->netdev, &state, kind_of(&hca->attr.gid), gid);
+    pthread_mutex_unlock(&hca->group_mutex);
+    return error;
+}
+
+int soft_hca_restore_route(struct soft_hca *hca, enum soft_route route)
+{
+    const struct in6_addr *gid = &hca->attr.gid;
+    int error;
+
+    if (hca->udp == NULL || soft_is_ipv4(gid) ||
+        (route == SOFT_ROUTE_LINK && !IN6_IS_ADDR_LINKLOCAL(gid)))
+        return 0;
+    pthread_mutex_lock(&hca->group_mutex);
+    error = soft_netdev_has_route(&hca->netdev, hca->attr.ifindex, route);
+    if (error == -ENETUNREACH || error == -EHOSTUNREACH) {
+        error = soft_netdev_add_route(&hca->netdev, hca->attr.ifindex, route);
+        if (error == 0) {
+            error = 1;
+            pthread_mutex_lock(&hca->mutex);
+            soft_count_add(&hca->count, SOFT_C_TX_ROUTES, 1);
+            pthread_mutex_unlock(&hca->mutex);
+        }
+    }
     pthread_mutex_unlock(&hca->group_mutex);
     return error;
 }

@@ -139,6 +139,15 @@ int soft_hca_check(struct soft_hca *hca, unsigned int datagram_bytes);
  * another error of soft_hca_check. */
 int soft_hca_next_gid(struct soft_hca *hca, struct in6_addr *gid);
 
+/* The routes of the device that the kernel made, and that packets need: to all groups, and to
+ * link-local addresses. */
+enum soft_route { SOFT_ROUTE_GROUPS, SOFT_ROUTE_LINK };
+
+/* Adds such a route again if another device's has taken its place; an HCA without need for it does
+ * nothing. Returns 1 if the route was missing and is there again, 0 if it was there, else a
+ * negative errno: -EPERM without CAP_NET_ADMIN. Only control threads should call this. */
+int soft_hca_restore_route(struct soft_hca *hca, enum soft_route route);
+
 /* The device's MTU now, 0 if it is gone; and the MTU below which soft_hca_check returns -EMSGSIZE.
  * Only control threads should call soft_hca_netdev_mtu.
  */
@@ -180,6 +189,7 @@ enum soft_counter {
     SOFT_C_TX_UNREACHABLE, /* lost: ENETUNREACH, EHOSTUNREACH, ENETDOWN, ENODEV, EADDRNOTAVAIL... */
     SOFT_C_TX_REFUSED,     /* lost: any other error of the socket (EPERM from a filter, EMSGSIZE) */
     SOFT_C_TX_FRAGMENTS,   /* 1: a path was too short for a packet, so the kernel sends fragments */
+    SOFT_C_TX_ROUTES,      /* routes of the device that were lost, and restored */
     SOFT_C_TX_LENGTH,      /* completed with SOFT_WC_LOC_LEN_ERR, nothing sent */
     SOFT_C_RX_PACKETS,     /* packets off the wire or the loopback, before any check */
     SOFT_C_RX_BYTES,       /* payload delivered, the GRH not counted */

@@ -48,4 +48,11 @@ int soft_netdev_has_address(struct soft_netdev *dev, unsigned int ifindex,
 int soft_netdev_choose(struct soft_netdev *dev, const struct soft_netdev_state *state,
                        enum soft_gid_kind kind, struct in6_addr *out);
 
+/* Returns 0 if the kernel sends there by the device and by no router; else -ENETUNREACH or another
+ * error. */
+int soft_netdev_has_route(struct soft_netdev *dev, unsigned int ifindex, enum soft_route route);
+
+/* Adds the route, behind those of other devices. Returns -EPERM without CAP_NET_ADMIN. */
+int soft_netdev_add_route(struct soft_netdev *dev, unsigned int ifindex, enum soft_route route);
+
 #endif

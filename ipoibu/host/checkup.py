@@ -25,9 +25,11 @@ from ipoibu.errors import IpoibuError, LinkError
 from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_device, parse_soft
 from ipoibu.fabric.partition.conf import read
 from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, STATUS, is_capable
+from ipoibu.fabric.soft.own_routes import REMEDIES, OwnRoute
 from ipoibu.fabric.verbs.objects import missing_remedy
 from ipoibu.host.finding import Finding, Status, datagram_mtu
 from ipoibu.host.netlink import IFA_F_TENTATIVE, Link, Netlink
+from ipoibu.host.route_message import has_router
 from ipoibu.host.route_query import RTA_DST, RTA_OIF, find_route
 from ipoibu.host.tun import TUN_PATH
 from ipoibu.limits import ENCAP_LEN
@@ -218,6 +220,8 @@ def net_device(soft: SoftName) -> Iterator[Finding]:
             ip = chosen_address(soft, flags)
             if is_routed(soft, ip):
                 yield device_address(soft, ip)
+                if ip is not None and ip.version == 6 and link.up:
+                    yield device_multicast(link, netlink)
             else:
                 yield device_ipv6(name)
                 found = device_link_local(name, flags)
@@ -324,16 +328,17 @@ def device_link_local(name: str, flags: dict[str, int]) -> Finding:
 
 
 def device_multicast(link: Link, netlink: Netlink) -> Finding:
-    """Check that the kernel sends multicast by the device: a route of another interface to ff00::/8 may have
-    replaced its own. No option of a socket makes up for that."""
+    """Check that the kernel sends multicast by the device, and to no router: a route of another interface to
+    ff00::/8 may have replaced its own. A running interface restores it, if it has CAP_NET_ADMIN."""
     wanted = [(RTA_DST, ALL_NODES.packed), (RTA_OIF, struct.pack("=I", link.index))]
-    if any(find_route(netlink, socket.AF_INET6, 0, wanted)):
-        return Finding("multicast", "ok", f"{link.name} has a route for IPv6 multicast")
+    for data, offset in find_route(netlink, socket.AF_INET6, 0, wanted):
+        if not has_router(data, offset):
+            return Finding("multicast", "ok", f"{link.name} has a route for IPv6 multicast")
     return Finding(
         "multicast",
         "fail",
         f"{link.name} has no route for IPv6 multicast: another one has replaced it",
-        f"ip -6 route append multicast ff00::/8 dev {link.name} table local metric 256",
+        REMEDIES[OwnRoute.GROUPS].format(netdev=link.name),
     )
 
 

@@ -273,6 +273,13 @@ def output_interface(data: bytes, offset: int) -> int:
     return 0
 
 
+def has_router(data: bytes, offset: int) -> bool:
+    """Return whether the only hop of a route message is a router."""
+    (length,) = _LENGTH.unpack_from(data, offset)
+    found = attributes(data, offset + _FIRST_ATTRIBUTE, offset + length)
+    return any(number in _GATEWAYS for number, _ in found)
+
+
 def output_interfaces(data: bytes, offset: int) -> set[int]:
     """Return the interfaces of all hops of a route message."""
     (length,) = _LENGTH.unpack_from(data, offset)

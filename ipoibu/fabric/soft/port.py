@@ -17,6 +17,7 @@ from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_soft
 from ipoibu.fabric.link_speed import speed_mbps
+from ipoibu.fabric.soft.own_routes import OwnRoutes
 from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
 from ipoibu.limits import (
     CONNECTED_FRAMES,
@@ -170,6 +171,7 @@ class SoftPort(Port):
         self._used_bytes = 0  # the longest datagram of our fabrics
         self._cm: CmService | None = None
         self._has_fragments = False
+        self._own_routes = OwnRoutes(self._hca, device)
 
     @property
     def info(self) -> PortInfo:
@@ -195,6 +197,8 @@ class SoftPort(Port):
             self._review_address(time.monotonic())
         if self._underlay is not None:
             self._review_routes(self._underlay, time.monotonic())
+        if error == 0:
+            self._own_routes.look(time.monotonic())
         return error == 0
 
     def _review_routes(self, underlay: Underlay, now: float) -> None:
