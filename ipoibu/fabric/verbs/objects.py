@@ -263,7 +263,8 @@ class VerbsDevice:
     def gids(self, port: int, count: int) -> list[GidEntry]:
         """Return the port's GIDs in the order of the table; `count` is the table's length."""
         with self._translated("GID table"):
-            table = self._context.query_gid_table(count * max(port, 1))
+            ports = self._context.query_device().phys_port_cnt
+            table = self._context.query_gid_table(count * ports)  # of all ports, or none at all
         return [
             GidEntry(
                 index=entry.gid_index,

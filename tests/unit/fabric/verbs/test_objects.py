@@ -127,6 +127,15 @@ def test_gids_are_those_of_the_port() -> None:
 
 
 @pytest.mark.usefixtures("pyverbs")
+def test_the_gids_of_all_ports_find_room_where_each_port_has_one() -> None:
+    """The library fills a table with the GIDs of all ports, or refuses it, whichever port we ask about."""
+    machine().gids = [(0, "fe80::1", 2, 3, 1), (0, "fe80::2", 2, 4, 2)]
+    device = VerbsDevice("rxe0")
+    found = [[str(entry.gid) for entry in device.gids(port, 1)] for port in (1, 2)]
+    assert found == [["fe80::1"], ["fe80::2"]]
+
+
+@pytest.mark.usefixtures("pyverbs")
 def test_a_device_that_takes_less_inline_gets_none() -> None:
     device = VerbsDevice("rxe0")
     assert device.create_ud(8, 16, 128).qp.attr.cap.max_inline_data == 128

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 from __future__ import annotations
 
+import errno
 import ipaddress
 import logging
 import socket
 from types import SimpleNamespace
 
 from pyverbs.machine import begin, machine
+from pyverbs.pyverbs_error import PyverbsRDMAError
 
 logging.basicConfig(level=logging.INFO)  # as pyverbs does
 
@@ -32,7 +34,7 @@ class Context:
             state=machine.state,
             active_mtu=machine.active_mtu,
             link_layer=machine.link_layer,
-            gid_tbl_len=len(machine.gids),
+            gid_tbl_len=1 + max((index for index, *_ in machine.gids), default=0),
             pkey_tbl_len=len(machine.pkeys),
             active_width=machine.active_width,
             active_speed=machine.active_speed,
@@ -40,6 +42,8 @@ class Context:
 
     def query_gid_table(self, count: int) -> list[SimpleNamespace]:
         begin("gids")
+        if count < len(machine.gids):
+            raise PyverbsRDMAError("gids", errno.EINVAL)
         return [
             SimpleNamespace(
                 gid_index=index,
@@ -72,6 +76,7 @@ class Context:
             max_srq=machine.max_srq,
             max_srq_wr=1 << 20,
             vendor_id=machine.vendor_id,
+            phys_port_cnt=max((port for *_, port in machine.gids), default=1),
         )
 
     def close(self) -> None:
