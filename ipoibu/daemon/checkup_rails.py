@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ipoibu.daemon.checkup_daemons import Shown
+from ipoibu.fabric.device_name import device_text
 from ipoibu.host.finding import Finding
 
 CHECK: Final = "rails"
@@ -36,7 +37,7 @@ def findings(name: str, shown: Mapping[str, Any]) -> Iterator[Finding]:
     reach = max((rail.get("peers") or 0 for rail in several), default=0)
     is_spreading = shown.get("rail_mode") == "balance-xor"
     for rail in several:
-        place, state = f"{name}: {rail['device']}", rail["state"]
+        place, state = f"{name}: {device_text(rail['device'], rail['port'])}", rail["state"]
         if state in _WHY:
             what, remedy = _WHY[state]
             yield Finding(CHECK, "warn", f"{place} {what}", remedy)

@@ -218,8 +218,7 @@ class InterfaceConfig:
         """Of RDMA devices, those of iWARP alone carry more than InfiniBand's largest MTU in a datagram. One
         that does not exist may be of iWARP if `up` waits for it; otherwise `up` refuses it anyway."""
         endpoint, largest = self.endpoint, IB_MTUS[-1] - ENCAP_LEN
-        devices = (endpoint.device, *(device for device, _ in endpoint.backups))
-        names = [device for device in devices if not device.startswith(PREFIX)]
+        names = [device for device, _ in endpoint.places if not device.startswith(PREFIX)]
         mtu = endpoint.datagram_mtu
         if mtu is None or mtu <= largest or not names:
             return

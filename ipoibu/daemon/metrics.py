@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ipoibu.daemon.counters import counter, split_queue
 from ipoibu.errors import IpoibuError
+from ipoibu.fabric.device_name import device_text
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -60,7 +61,10 @@ def observe(endpoint: Observed) -> Observation:
     neighbours = (
         entry | {"peer": "router" if entry["router"] else "host"} for entry in endpoint.neighbours()
     )
-    rails = [rail | {"rail": rail["device"]} for rail in shown.get("rails") or ()]
+    rails = [
+        rail | {"rail": device_text(rail["device"], rail["port"])}
+        for rail in shown.get("rails") or ()
+    ]
     tables = (neighbours, endpoint.groups(), endpoint.connections(), rails)
     tallies = {
         key: _tally(table, labels)

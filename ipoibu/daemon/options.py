@@ -95,7 +95,8 @@ OPTIONS: Final = (
         parse_device,
         "the device: soft:NETDEV (the built-in HCA on that net device; soft:NETDEV,ipv4, soft:NETDEV,ipv6 and"
         " soft:NETDEV,ADDRESS choose the address that it uses) or an RDMA device such as mlx5_0/1; of"
-        " several, one carries the traffic, and another takes over when that one fails",
+        " several, or of several ports of one, one carries the traffic, and another takes over when that one"
+        " fails",
         field="endpoint.device",
         example="soft:eth0",
         several=True,
@@ -111,7 +112,7 @@ OPTIONS: Final = (
     ),
     Option(
         "rail-primary",
-        "DEV",
+        "DEV[/PORT]",
         str,
         "several devices: the one that carries the traffic whenever it is up; by default a device"
         " carries the traffic until it fails",

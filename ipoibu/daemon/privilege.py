@@ -92,8 +92,7 @@ def namespace_helper(
 
 def needs_of(config: InterfaceConfig) -> Needs:
     """The user, capabilities, files and ports of the daemon of this interface."""
-    names = (config.endpoint.device, *(device for device, _ in config.endpoint.backups))
-    is_rdma = not all(name.startswith(PREFIX) for name in names)
+    is_rdma = not all(device.startswith(PREFIX) for device, _ in config.endpoint.places)
     return Needs(
         user=config.user,
         # An RDMA device pins its frames, and the kernel wants CAP_NET_RAW for a controlled Q_Key.

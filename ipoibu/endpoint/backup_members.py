@@ -125,7 +125,8 @@ class BackupMember:
                 return
             except IpoibuError as error:
                 if backoff.refusals.add():
-                    place, times = self._sa.info.device, backoff.refusals.times
+                    info, times = self._sa.info, backoff.refusals.times
+                    place = f"{info.device}/{info.port}"
                     _log.warning("rail %s waits outside of the link: %s%s", place, error, times)
                 await rest(backoff, self._changed)
 

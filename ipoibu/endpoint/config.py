@@ -15,7 +15,14 @@ from ipoibu.endpoint.bounds import Choice, Range
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
-from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_soft
+from ipoibu.fabric.device_name import (
+    PREFIX,
+    GidKind,
+    SoftName,
+    device_text,
+    parse_device,
+    parse_soft,
+)
 from ipoibu.limits import (
     BUSY_POLL_MAX_US,
     CONNECTED_MTU,
@@ -88,7 +95,8 @@ class EndpointConfig:
     # several, too, are spread over all of them
     rail_mode: str = "active-backup"
 
-    # The device that becomes active whenever it has been up for `rail_updelay_ms`; None: none is preferred
+    # The device that becomes active whenever it has been up for `rail_updelay_ms`, as DEV or DEV/PORT; None:
+    # none is preferred
     rail_primary: str | None = None
     rail_updelay_ms: int = 0
 
@@ -157,7 +165,8 @@ class EndpointConfig:
 
     def __post_init__(self) -> None:
         self._check_types()
-        PORTS.check("port", self.port)
+        for _, port in self.places:
+            PORTS.check("port", port)
         if self.qkey is not None:
             QKEYS.check("qkey", self.qkey)
         MODES.check(self.mode)
@@ -206,16 +215,36 @@ class EndpointConfig:
         self._check_soft()
 
     @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """Every device with its port, the first one first."""
+        return ((self.device, self.port), *self.backups)
+
+    @property
+    def primary(self) -> int | None:
+        """The index of the place that `rail_primary` names, None without one; `UsageError` if it names none
+        of them."""
+        text, places = self.rail_primary, self.places
+        if text is None:
+            return None
+        place = parse_device(text)
+        if place in places:
+            return places.index(place)
+        devices = [device for device, _ in places]
+        if devices.count(text) == 1:  # without a port, which no other place makes necessary
+            return devices.index(text)
+        known = ", ".join(device_text(*place) for place in places)
+        raise UsageError(f"{text} is none of the devices {known}")
+
+    @property
     def datagram_mtu(self) -> int | None:
         """The MTU that the link has to carry; in connected mode `mtu` is not that of the link."""
         return None if self.mode == "connected" else self.mtu
 
     def _check_soft(self) -> None:
         """Check what the names of built-in HCAs tell before they are opened; RDMA devices have to be open."""
-        places = [(self.device, self.port), *self.backups]
-        devices = [device for device, _ in places]
+        devices = [device for device, _ in self.places]
         names = [parse_soft(device) for device in devices if device.startswith(PREFIX)]
-        for device, port in places:
+        for device, port in self.places:
             if device.startswith(PREFIX) and port != 1:
                 raise Conflict(
                     f"{{device}} {device}/{port}: the built-in HCA has port 1 only, not {port}"
@@ -274,15 +303,16 @@ class EndpointConfig:
             )
 
     def _check_rails(self) -> None:
-        devices = [self.device, *(device for device, _ in self.backups)]
         RAIL_MODES.check(self.rail_mode)
         if self.rail_mode != "active-backup":
-            self._check_spreading(len(devices))
-        if len(set(devices)) < len(devices):
-            raise UsageError(f"a device is given twice: {', '.join(devices)}")
+            self._check_spreading(len(self.places))
+        for number, place in enumerate(self.places):
+            if place in self.places[:number]:
+                raise UsageError(
+                    f"{device_text(*place)} is given twice: each rail needs a port of its own"
+                )
         RAIL_UPDELAY.check("rail_updelay_ms", self.rail_updelay_ms)
-        if self.rail_primary is not None and self.rail_primary not in devices:
-            raise UsageError(f"{self.rail_primary} is none of the devices {', '.join(devices)}")
+        _ = self.primary  # raises if it is none of the places
         if len(self.rail_monitor) > RAIL_TARGETS_MAX:
             raise UsageError(
                 f"{len(self.rail_monitor)} neighbours to monitor, {RAIL_TARGETS_MAX} at most"

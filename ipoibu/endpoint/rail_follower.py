@@ -18,6 +18,7 @@ from ipoibu.endpoint.rail_monitor import RailMonitor
 from ipoibu.endpoint.rails import Rails
 from ipoibu.endpoint.shell import Shell
 from ipoibu.endpoint.subnet import Subnet
+from ipoibu.fabric.device_name import device_text
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams
 from ipoibu.proto.effects import Effect
@@ -114,7 +115,8 @@ class RailFollower:
         is_up, after = rails.look(now, interface.loop, joining), rails.port
         if after is not before:
             interface.counts["rail_changes"] += 1
-            why = f"{after.info.device} carries the traffic now, not {before.info.device}"
+            places = [device_text(it.info.device, it.info.port) for it in (after, before)]
+            why = f"{places[0]} carries the traffic now, not {places[1]}"
             if not is_severed and self._can_move():
                 _log.warning("%s: %s", interface.place, why)
                 self._move(before_rail)

@@ -22,6 +22,7 @@ from ipoibu.endpoint.link import params_of
 from ipoibu.errors import Closed, IpoibuError, LinkError, NoSuchDevice, NotReady, UsageError
 from ipoibu.fabric.base import KeptPort
 from ipoibu.fabric.device import open_port
+from ipoibu.fabric.device_name import device_text
 from ipoibu.fabric.partition import provision
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams
@@ -36,7 +37,7 @@ _ABSENT: Final = "the device is not there"
 
 @dataclass(slots=True, eq=False)
 class Rail:
-    """One device. `port` is None while the device is absent; `why` then says the reason."""
+    """One port of a device. `port` is None while the device is absent; `why` then says the reason."""
 
     device: str
     number: int
@@ -82,11 +83,7 @@ class Rails:
         self._active = active
         self._sa_counts: Counter[str] = Counter()  # of the SA clients of devices that went
         self._loop: asyncio.AbstractEventLoop | None = None
-        primary = config.rail_primary
-        names = [rail.device for rail in rails]
-        self._policy = RailPolicy(
-            None if primary is None else names.index(primary), config.rail_updelay_ms / 1000
-        )
+        self._policy = RailPolicy(config.primary, config.rail_updelay_ms / 1000)
 
     @classmethod
     def open(
@@ -99,8 +96,7 @@ class Rails:
         `NoSuchDevice` or `NotReady` if none is, about the first; `UsageError` for rails that cannot take
         each other's place; other errors as `open_port`.
         """
-        names = ((config.device, config.port), *config.backups)
-        rails = [Rail(device, number) for device, number in names]
+        rails = [Rail(device, number) for device, number in config.places]
         missing: list[IpoibuError] = []
         try:
             for rail in rails:
@@ -350,12 +346,12 @@ def _check_like(config: EndpointConfig, first: SharedPort | None, other: SharedP
     """`UsageError` unless the rails can take each other's place."""
     if first is None or other is None or first is other:
         return
-    names = f"{first.info.device} and {other.info.device}"
+    names = f"{_text(first)} and {_text(other)}"
     if (first.sa is None) != (other.sa is None):
         with_sa, without = (first, other) if first.sa is not None else (other, first)
         raise UsageError(
-            f"rails {names}: the links differ: {with_sa.info.device} has a subnet administrator,"
-            f" and {without.info.device} has none"
+            f"rails {names}: the links differ: {_text(with_sa)} has a subnet administrator,"
+            f" and {_text(without)} has none"
         )
     if first.sa is not None:
         return  # the SA gives the parameters when a rail becomes active
@@ -365,6 +361,10 @@ def _check_like(config: EndpointConfig, first: SharedPort | None, other: SharedP
             f"rails {names}: the links differ: MTU {ours.mtu_bytes} and {theirs.mtu_bytes} of"
             " InfiniBand; choose an --mtu that both carry"
         )
+
+
+def _text(port: SharedPort) -> str:
+    return device_text(port.info.device, port.info.port)
 
 
 def _sa_counters(port: SharedPort | None) -> Counter[str]:

@@ -54,6 +54,11 @@ def parse_device(text: str) -> tuple[str, int]:
     return device, int(port) if slash else 1
 
 
+def device_text(device: str, port: int) -> str:
+    """Return the text of a port that `parse_device` reads; the built-in HCA has one port only."""
+    return device if device.startswith(PREFIX) else f"{device}/{port}"
+
+
 def parse_soft(device: str) -> SoftName:
     """Read the name of a built-in HCA; `UsageError` for anything else."""
     rest, at, umad = device.removeprefix(PREFIX).partition(SEPARATOR)

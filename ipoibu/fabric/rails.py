@@ -14,6 +14,7 @@ from ipoibu._core import RailsLink
 from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
 from ipoibu.errors import LinkError
 from ipoibu.fabric.base import Fabric, RcQueuePair
+from ipoibu.fabric.device_name import device_text
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import Destination, PartitionParams
@@ -189,7 +190,8 @@ def _open(
     except LinkError as error:
         if is_active:
             raise
-        _log.warning("%s: the rail has no queue pair: %s", port.info.device, error)
+        place = device_text(port.info.device, port.info.port)
+        _log.warning("%s: the rail has no queue pair: %s", place, error)
         return None
 
 

@@ -51,8 +51,7 @@ class Interface:
     @property
     def rail_primary(self) -> str:
         """The device of the primary port; empty if there is none, or it is not known."""
-        device = self.ports.get(self.primary)
-        return parse_device(device)[0] if device is not None else ""
+        return self.ports.get(self.primary) or ""
 
 
 def assemble(reading: Reading, devices: Mapping[str, str]) -> list[Interface]:

@@ -35,7 +35,8 @@ def _device(made: Interface) -> Iterator[str]:
         names = "{" + ",".join(made.ports) + "}" if len(made.ports) > 1 else next(iter(made.ports))
         yield from _comment(
             f"Name the device{'s' * (len(made.ports) > 1)}: `ls /sys/class/net/{names}/device/infiniband` on"
-            " a host with the kernel's interface",
+            f" a host with the kernel's interface; `cat /sys/class/net/{names}/dev_port` counts the device's"
+            " ports from 0, we from 1",
             "",
         )
         yield f"# device = {_list(examples)}"

@@ -7,6 +7,7 @@ import ipaddress
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from ipoibu import Endpoint, EndpointConfig, PKey
@@ -39,6 +40,10 @@ class IbPort(MemoryPort):
         super().__init__(switch, port_gid(number), active_mtu_bytes=mtu_bytes)
         self.mads = FakePort(sa, number, pkeys)
         self._sa = SaClient.start(lambda: SaClient(self.mads, pace=PACE), confirm_s=0.1)
+
+    def describe(self, device: str, number: int) -> None:
+        """Be this port of that device."""
+        self._info = replace(self._info, device=device, port=number)
 
     @property
     def sa(self) -> SaClient:

@@ -8,12 +8,14 @@ import pytest
 from ipoibu.daemon.checkup_rails import findings
 
 
-def _found(mode: str, *several: tuple[str, str, int | None]) -> list[tuple[str, str]]:
+def _found(
+    mode: str, *several: tuple[str, str, int | None], ports: tuple[int, ...] = (1, 1)
+) -> list[tuple[str, str]]:
     shown = {
         "rail_mode": mode,
         "rails": [
-            {"device": device, "port": 1, "state": state, "peers": peers}
-            for device, state, peers in several
+            {"device": device, "port": port, "state": state, "peers": peers}
+            for (device, state, peers), port in zip(several, ports, strict=True)
         ],
     }
     return [(it.status, it.detail) for it in findings("ib0", shown)]
@@ -25,6 +27,11 @@ def test_rails_that_carry_traffic_are_fine() -> None:
     found = _found("balance-xor", ("soft:eth0", "active", 3), ("soft:eth1", "sharing", 3))
     assert [status for status, _ in found] == ["ok", "ok"]
     assert found[1][1] == "ib0: soft:eth1 is sharing, and carries flows to 3 peers"
+
+
+def test_two_ports_of_one_device_are_told_apart() -> None:
+    found = _found("active-backup", ("mlx4_0", "active", 0), ("mlx4_0", "down", 0), ports=(1, 2))
+    assert found == [("ok", "ib0: mlx4_0/1 is active"), ("warn", "ib0: mlx4_0/2 is down")]
 
 
 @pytest.mark.parametrize("state", ["down", "absent", "suspect", "joining"])

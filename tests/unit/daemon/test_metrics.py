@@ -39,9 +39,10 @@ class Endpoint:
         name: str = "ib0",
         parent: str | None = None,
         traffic: tuple[int, ...] = (),
+        rails: tuple[tuple[str, int], ...] = (("soft:eth0", 1), ("soft:eth1", 1)),
     ) -> None:
         self._name, self._parent = name, parent
-        self._traffic = traffic
+        self._traffic, self._rails = traffic, rails
         self._counters = dict(counters or {})
 
     def show(self) -> dict[str, Any]:
@@ -56,12 +57,15 @@ class Endpoint:
             "parent": self._parent,
             "pkey": "0xffff",
             "rails": [
-                {"device": "soft:eth0", "port": 1, "state": "active", "since_s": 1.0}
+                self._rail(0, "active")
                 | dict(zip(metrics.RAIL_TRAFFIC, self._traffic, strict=False)),
-                {"device": "soft:eth1", "port": 1, "state": "down", "since_s": 1.0}
-                | dict.fromkeys(metrics.RAIL_TRAFFIC),
+                self._rail(1, "down") | dict.fromkeys(metrics.RAIL_TRAFFIC),
             ],
         }
+
+    def _rail(self, index: int, state: str) -> dict[str, Any]:
+        device, port = self._rails[index]
+        return {"device": device, "port": port, "state": state, "since_s": 1.0}
 
     def neighbours(self) -> list[dict[str, Any]]:
         states = (("reachable", False), ("reachable", False), ("stale", True))
@@ -111,6 +115,15 @@ def test_each_rail_has_its_state() -> None:
     text = exposed(Endpoint({}))
     for rail, state in (("soft:eth0", "active"), ("soft:eth1", "down")):
         assert f'ipoibu_rails{{{LABELS},rail="{rail}",state="{state}"}} 1.0\n' in text
+
+
+def test_two_ports_of_one_device_are_two_rails() -> None:
+    """One series for both would be counted twice, or refused."""
+    endpoint = Endpoint({}, traffic=(1, 2, 3, 4), rails=(("mlx4_0", 1), ("mlx4_0", 2)))
+    text = exposed(endpoint)
+    for rail, state in (("mlx4_0/1", "active"), ("mlx4_0/2", "down")):
+        assert f'ipoibu_rails{{{LABELS},rail="{rail}",state="{state}"}} 1.0\n' in text
+    assert f'ipoibu_rail_packets_transmitted_total{{{LABELS},rail="mlx4_0/1"}} 1.0\n' in text
 
 
 def test_each_rail_with_a_queue_pair_has_its_traffic() -> None:

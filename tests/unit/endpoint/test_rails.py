@@ -31,13 +31,17 @@ from tests.doubles.administered import (
 )
 
 RED: Final = PKey(0x8001)
+TWO_DEVICES: Final = (("memory0", 1), ("memory1", 1))
+ONE_DEVICE: Final = (("mlx4_0", 1), ("mlx4_0", 2))
 
 
 class Two:
-    """Host 1 of the subnet has the devices memory0 and memory1, whose ports have the numbers 2 and 3."""
+    """Host 1 of the subnet has the devices memory0 and memory1, whose ports have the numbers 2 and 3; or
+    `places` names two ports of one device."""
 
     def __init__(self, subnet: Subnet, monkeypatch: pytest.MonkeyPatch) -> None:
         self.subnet = subnet
+        self.places: tuple[tuple[str, int], ...] = TWO_DEVICES
         self.made: dict[str, list[IbPort]] = {"memory0": [], "memory1": []}
         self.gone: set[str] = set()
         self.pkeys: dict[str, tuple[int, ...]] = {"memory0": (0xFFFF,), "memory1": (0xFFFF,)}
@@ -47,13 +51,16 @@ class Two:
     def _open_port(self, device: str, number: int, kept: object = None) -> IbPort:
         if device in self.gone:
             raise NoSuchDevice(f"{device}: gone")
-        at = 2 + list(self.made).index(device)
-        port = IbPort(self.subnet.switch, self.subnet.sa, at, self.pkeys[device])
-        self.made[device].append(port)
+        index = self.places.index((device, number))
+        name = list(self.made)[index]
+        port = IbPort(self.subnet.switch, self.subnet.sa, 2 + index, self.pkeys[name])
+        port.describe(device, number)
+        self.made[name].append(port)
         return port
 
     def open(self, primary: str | None = None) -> Endpoint:
-        config = EndpointConfig("h1", "memory0", backups=(("memory1", 1),), rail_primary=primary)
+        (device, port), *backups = self.places
+        config = EndpointConfig("h1", device, port, backups=tuple(backups), rail_primary=primary)
         endpoint = Endpoint(config, on_failure=self.subnet.failures.append)
         self.subnet.endpoints.insert(0, endpoint)
         endpoint.open()
@@ -123,6 +130,25 @@ def test_the_rail_that_takes_over_is_a_member_already(two: Two) -> None:
         until(lambda device=device: len(two.port(device).sa.held) == 3)  # type: ignore[misc]
     endpoint.close()
     assert two.members() == set()
+
+
+def test_two_ports_of_one_device_are_rails(two: Two, caplog: pytest.LogCaptureFixture) -> None:
+    """The commonest bond of InfiniBand."""
+    two.places = ONE_DEVICE
+    endpoint = two.open("mlx4_0/1")
+    _other_host(two)
+    assert passes(two.subnet, 1, 2, b"before")
+    until(lambda: two.members() == {2, 3})
+    two.port("memory0").up = False
+    until(lambda: _states(endpoint) == ["down", "active"])
+    assert endpoint.stats().get("engine.renewals", 0) == 0
+    assert passes(two.subnet, 1, 2, b"from the second port")
+    shown = endpoint.show()
+    assert (shown["device"], shown["port"]) == ("mlx4_0", 2)
+    assert [(rail["device"], rail["port"]) for rail in shown["rails"]] == list(two.places)
+    assert "mlx4_0/2 carries the traffic now, not mlx4_0/1" in caplog.text
+    two.port("memory0").up = True
+    until(lambda: _states(endpoint) == ["active", "backup"])  # the primary
 
 
 def test_requests_under_way_go_to_the_sa_by_the_rail_that_takes_over(two: Two) -> None:
@@ -311,7 +337,11 @@ def test_a_rail_that_ceases_to_wait_leaves_the_group_whose_join_has_just_succeed
     until(lambda: two.members() == {2})
 
 
-def test_a_child_has_the_ports_of_its_parent_and_goes_on_without_it(two: Two) -> None:
+@pytest.mark.parametrize("places", [TWO_DEVICES, ONE_DEVICE])
+def test_a_child_has_the_ports_of_its_parent_and_goes_on_without_it(
+    two: Two, places: tuple[tuple[str, int], ...]
+) -> None:
+    two.places = places
     two.subnet.sa.make_broadcast(RED)
     two.pkeys = {"memory0": (0xFFFF, RED), "memory1": (0xFFFF, RED)}
     endpoint = two.open()

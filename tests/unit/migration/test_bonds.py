@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.errors import UsageError
 from ipoibu.migration.assembly import assemble
 from ipoibu.migration.bonds import take_bond_option
 from ipoibu.migration.draft import Draft, Place
@@ -16,7 +18,7 @@ from tests.unit.migration.imported import imported
 OPTIONS = "mode=active-backup miimon=100 primary=ib1 updelay=200"
 RAILS = {
     "device": ["mlx5_0", "mlx5_1/2"],
-    "rail-primary": "mlx5_1",
+    "rail-primary": "mlx5_1/2",
     "rail-updelay": 200,
     "address": ["10.0.0.1/24"],
 }
@@ -112,12 +114,35 @@ def test_a_bond_is_an_interface_with_rails(tmp_path: Path, program: str) -> None
     assert notes == []
 
 
+@pytest.mark.parametrize("program", BONDS)
+@pytest.mark.parametrize("first", ["mlx4_0", "mlx4_0/1"])
+def test_a_bond_of_two_ports_of_one_device(tmp_path: Path, program: str, first: str) -> None:
+    devices = {"ib0": first, "ib1": "mlx4_0/2"}
+    results, notes = imported(tmp_path, BONDS[program], devices)
+    rails = {"device": [first, "mlx4_0/2"], "rail-primary": "mlx4_0/2"}
+    assert (results, notes) == ({"bond0": RAILS | rails}, [])
+
+
+def test_the_primary_is_the_port_of_the_device_that_has_two(tmp_path: Path) -> None:
+    texts = dict(BONDS["ifcfg"])
+    texts["ifcfg-bond0"] = texts["ifcfg-bond0"].replace("primary=ib1", "primary=ib0")
+    imported(tmp_path, texts, {"ib0": "mlx4_0", "ib1": "mlx4_0/2"})
+    config = InterfaceConfig.build("bond0", {}, tmp_path / "bond0.toml").endpoint
+    assert (config.places, config.primary) == ((("mlx4_0", 1), ("mlx4_0", 2)), 0)
+
+
+def test_one_port_for_both_ports_of_a_bond_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="mlx4_0/1 is given twice: each rail needs a port"):
+        imported(tmp_path, BONDS["ifcfg"], {"ib0": "mlx4_0", "ib1": "mlx4_0/1"})
+
+
 def test_without_devices_the_file_says_which_to_name(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with pytest.raises(AssertionError):  # `config check` refuses it
         imported(tmp_path / "a", BONDS["ifcfg"], {"": "mlx5_0"})
     text = (tmp_path / "a/bond0.toml").read_text()
     assert '# device = ["mlx5_0/1", "mlx5_1/1"]' in text
+    assert "/sys/class/net/{ib0,ib1}/dev_port" in text
     assert '# rail-primary = "mlx5_1"  # the device of ib1' in text
 
 

@@ -25,6 +25,7 @@ from tests.unit.fabric.cm.test_rdma_cm import Channel
 from .verbs_fake import Fabric, Membership, install, machine, uninstall
 
 GID = Gid.parse("fe80::2:c903:1:1")
+OTHER_GID = Gid.parse("fe80::2:c903:1:2")
 GROUP = Gid.parse("ff12:401b:8001::1")
 PARAMS = PartitionParams(pkey=PKey(0x8001), qkey=0x0B1B, mtu_bytes=2048)
 
@@ -50,6 +51,31 @@ def test_the_first_gid_and_no_net_device_describe_it(port: VerbsPort) -> None:
     assert (info.link_layer, info.gid, info.netdev) == ("InfiniBand", GID, None)
     assert port.sa is not None
     assert port.active()
+
+
+def test_two_ports_of_a_device_are_open_at_once(
+    port: VerbsPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has queue pairs at its own port, and its own end, as the rails of a bond need them."""
+    machine().gids.append((0, str(OTHER_GID), 0, 0, 2))
+    opened: list[tuple[str, int]] = []
+
+    def open_client(device: str, number: int) -> SaClient:
+        opened.append((device, number))
+        return SaClient(FakePort(FakeSa()))
+
+    monkeypatch.setattr(SaClient, "open", open_client)
+    second = VerbsPort("mlx5_0", 2)
+    assert (second.info.port, second.info.gid, port.info.gid) == (2, OTHER_GID, GID)
+    for each in (port, second):
+        each.open_ud(PARAMS)
+    assert opened == [("mlx5_0", 2)]
+    assert [made.options["port"] for made in Fabric.made] == [1, 2]
+    Fabric.made[1].pending = 1  # PORT_DOWN: the C core drops the events of another port
+    assert (port.active(), second.active()) == (True, False)
+    second.close()
+    assert port.active()
+    assert port.open_ud(PARAMS).qpn
 
 
 def test_its_queue_pair_makes_handles_at_once_and_has_the_partitions_key(port: VerbsPort) -> None:
