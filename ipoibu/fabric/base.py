@@ -5,8 +5,9 @@ An endpoint opens a port, learns the parameters of the partition, and opens a fa
 queue pairs of one interface. Packets pass through a C vtable (ext/fabric/fabric.h), which only the pump
 calls, on its own thread. These classes are the control side; the engine's thread calls them.
 
-A device implements the abstract methods. The other methods have a default for devices that lack the
-feature; `Port.capabilities` says which features there are.
+Every member is abstract, so that a class that wraps a port or a fabric cannot forget one. A device derives
+from `PlainPort` and `PlainFabric` (`fabric.plain`), which have the answers of a device without a feature;
+`Port.capabilities` says which features there are.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ipoibu.addr import Gid, HwAddr, IpAddress, PKey, Qpn
-from ipoibu.errors import LinkError, UsageError
+from ipoibu.errors import UsageError
 from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
 from ipoibu.limits import MESH_PORT
 
@@ -92,22 +93,22 @@ class Port(ABC):
     def info(self) -> PortInfo: ...
 
     @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities()
+    @abstractmethod
+    def capabilities(self) -> Capabilities: ...
 
     @property
+    @abstractmethod
     def socket_fd(self) -> int | None:
         """The descriptor by which a later process goes on with this port (`KeptPort`); None if it cannot."""
-        return None
 
     @property
+    @abstractmethod
     def sa(self) -> SaClient | None:
         """The client of the subnet administrator; None on a port that belongs to no subnet."""
-        return None
 
+    @abstractmethod
     def may_control(self) -> bool:
         """Return whether our queue pairs may use a controlled Q_Key (B3)."""
-        return True
 
     @abstractmethod
     def active(self) -> bool:
@@ -117,29 +118,34 @@ class Port(ABC):
         GID. `LinkError`: the device is gone for good.
         """
 
+    @abstractmethod
     def why_down(self) -> str:
         """Return why the port carries no traffic, and the remedy; empty if the device gives no reason."""
-        return ""
 
+    @abstractmethod
     def speed_mbps(self) -> int | None:
         """Return the port's speed now in Mb/s, None where it is unknown; does not block."""
-        return None
 
     @abstractmethod
     def open_ud(self, params: PartitionParams) -> Fabric:
         """Open a UD queue pair in the partition, ready to send and receive, or raise `LinkError`."""
 
+    @abstractmethod
     def open_connected(self, params: PartitionParams) -> Fabric:
-        """Open a UD queue pair as `open_ud` does, in a fabric that makes connections, too."""
-        raise LinkError(f"{self._place}: this device has no connected mode")
+        """Open a UD queue pair as `open_ud` does, in a fabric that makes connections, too.
 
+        `LinkError` without connected mode.
+        """
+
+    @abstractmethod
     def open_mesh(self, params: PartitionParams, options: MeshOptions) -> Fabric:
-        """Open a fabric that connects to the peers that `options` name, in place of a UD queue pair."""
-        raise UsageError(f"{self._place}: this device has no mesh")
+        """Open a fabric that connects to the peers that `options` name, in place of a UD queue pair;
+        `UsageError` without a mesh."""
 
+    @abstractmethod
     def cm(self) -> CmService:
-        """Return the communication manager for all interfaces of the port; `close` ends it."""
-        raise LinkError(f"{self._place}: this device has no connected mode")
+        """Return the communication manager for all interfaces of the port; `close` ends it. `LinkError`
+        without connected mode."""
 
     @abstractmethod
     def close(self) -> None:
@@ -150,7 +156,35 @@ class Port(ABC):
         return f"{self.info.device}/{self.info.port}"
 
 
-class Fabric(ABC):
+class PeerDirectory(ABC):
+    """The peers of a mesh, or of a link without multicast, and what they tell each other."""
+
+    @abstractmethod
+    def announce(self, addresses: Iterable[IpAddress]) -> None:
+        """Send the interface's addresses to every peer, now and when a peer connects."""
+
+    @abstractmethod
+    def listen(
+        self,
+        learned: Callable[[HwAddr, tuple[IpAddress, ...]], None],
+        gone: Callable[[HwAddr], None],
+    ) -> None:
+        """Call `learned` with the addresses that a peer announces, and `gone` with the address (without
+        flags) of a host that is no peer any more; on any thread."""
+
+    @abstractmethod
+    def set_peers(self, peers: Sequence[str]) -> None:
+        """Look for these peers from now on, besides those in the file and those that have been met.
+
+        Any thread may call it. `UsageError` on a link that has no list of peers.
+        """
+
+    @abstractmethod
+    def peers(self) -> list[dict[str, Any]]:
+        """Describe every connection, as `Endpoint.peers` does."""
+
+
+class Fabric(PeerDirectory):
     """The queue pairs of one interface on one port: a UD queue pair, and those of its connections.
 
     Only the engine's thread calls it, and one fabric serves one pump in its life. The order at the end:
@@ -169,10 +203,10 @@ class Fabric(ABC):
         """A capsule around `struct ipu_fabric`. It keeps the C object alive, even after `close`."""
 
     @property
+    @abstractmethod
     def event_fd(self) -> int | None:
         """A descriptor that is readable while the device has events, until `Port.active` takes them.
         None: the endpoint asks `active` once a second."""
-        return None
 
     @abstractmethod
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
@@ -186,56 +220,37 @@ class Fabric(ABC):
     def detach(self, mgid: Gid) -> None:
         """Stop receiving the group's datagrams; does nothing for a group that is not attached."""
 
+    @abstractmethod
     def open_tx_queues(self, count: int) -> Sequence[TxQueue]:
         """Open `count` TX queues or none (`LinkError`). The endpoint calls this at most once, and before
         it makes the pump.
 
         The queues share the fabric's counters, follow its port and end with it.
         """
-        raise LinkError("this device has one TX queue only")
 
+    @abstractmethod
     def open_guest_queue_pairs(self, count: int) -> Sequence[Qpn]:
         """Open up to `count` queue pairs for guests behind a TAP: datagrams to them come to the fabric's own
         queue pair, and it sends as them. The endpoint calls this at most once, and before it makes the pump;
         none if the device cannot, or `LinkError`. They end with the fabric.
         """
-        return ()
 
+    @abstractmethod
     def open_connection(self) -> RcQueuePair:
-        """Open a connection's queue pair, in INIT; all connections share one receive queue."""
-        raise LinkError("this device has no connected mode")
+        """Open a connection's queue pair, in INIT; all connections share one receive queue. `LinkError`
+        without connected mode."""
 
+    @abstractmethod
     def admits(self, hwaddr: HwAddr) -> bool:
         """Return whether this host may ask us for a connection; any thread may call it."""
-        return True
-
-    def announce(self, addresses: Iterable[IpAddress]) -> None:  # noqa: B027
-        """In a mesh: send the interface's addresses to every peer, now and when a peer connects."""
-
-    def listen(  # noqa: B027
-        self,
-        learned: Callable[[HwAddr, tuple[IpAddress, ...]], None],
-        gone: Callable[[HwAddr], None],
-    ) -> None:
-        """In a mesh: call, on any thread, `learned` with the addresses that a peer announces, and `gone` with
-        the address (without flags) of a host that is no peer any more."""
-
-    def set_peers(self, peers: Sequence[str]) -> None:
-        """In a mesh: look for these peers from now on, besides those in the file and those that have been
-        met. Any thread may call it."""
-        raise UsageError("this link has no list of peers")
-
-    def peers(self) -> list[dict[str, Any]]:
-        """In a mesh: describe every connection, as `Endpoint.peers` does."""
-        return []
 
     @abstractmethod
     def counters(self) -> dict[str, int]: ...
 
+    @abstractmethod
     def drop_sources(self) -> dict[str, Gid]:
         """Return, by counter, the GID that the last dropped packet names as its sender's, as far as the
         fabric knows."""
-        return {}
 
     @abstractmethod
     def close(self) -> None:
@@ -266,9 +281,9 @@ class RcQueuePair(ABC):
         """A capsule around `struct ipu_connection`. It keeps the C object alive, even after `close`."""
 
     @property
+    @abstractmethod
     def retries(self) -> int | None:
         """The number of retransmitted packets; None if the device does not count them."""
-        return None
 
     @abstractmethod
     def program(self, attributes: RcAttributes) -> None:

@@ -12,13 +12,14 @@ from ipoibu._core import MemoryPort as _NativePort
 from ipoibu._core import MemorySwitch
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import Capabilities, Fabric, Port
+from ipoibu.fabric.base import Capabilities
+from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.ib import PartitionParams, PortInfo
 
 __all__ = ["MemoryPort", "MemorySwitch", "MemoryUd"]
 
 
-class MemoryPort(Port):
+class MemoryPort(PlainPort):
     """A port of a `MemorySwitch`: every endpoint on the same switch is on the same link.
 
     `gid` must be unique on the switch. `active_mtu_bytes` is one of 256, 512, 1024, 2048, 4096.
@@ -55,7 +56,7 @@ class MemoryPort(Port):
         """Do nothing: the switch ends with the last object that refers to it."""
 
 
-class MemoryUd(Fabric):
+class MemoryUd(PlainFabric):
     """A UD queue pair on a `MemorySwitch`."""
 
     def __init__(self, switch: MemorySwitch, info: PortInfo) -> None:

@@ -16,6 +16,12 @@ from ipoibu.errors import LinkError
 from ipoibu.fabric.base import Fabric, RcQueuePair
 from ipoibu.fabric.device_name import device_text
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
+from ipoibu.fabric.plain import (
+    GuestlessFabric,
+    OneQueueFabric,
+    PeerlessFabric,
+    SilentFabric,
+)
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import Destination, PartitionParams
 from ipoibu.limits import RAIL_PEERS_MAX
@@ -25,7 +31,7 @@ from ipoibu.wire.mgid import broadcast
 _log: Final = logging.getLogger(__name__)
 
 
-class RailsFabric(Fabric):
+class RailsFabric(SilentFabric, OneQueueFabric, GuestlessFabric, PeerlessFabric):
     """A queue pair on every rail whose device is there; all of them are in the groups.
 
     `ports` are those of the rails, None for an absent device. A rail that refuses a queue pair has none.

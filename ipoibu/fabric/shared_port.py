@@ -99,9 +99,8 @@ class SharedPort(Port):
                 device.gone = error
                 raise
             if not up:
-                for (
-                    user
-                ) in device.users:  # each user that saw the port up has to learn of this once
+                # Each user that saw the port up has to learn of this once.
+                for user in device.users:
                     user._missed_down |= user._was_up
             missed, self._missed_down = self._missed_down, False
             self._was_up = up and not missed

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.addr import Gid, HwAddr, Qpn
 from ipoibu.fabric.base import Fabric, RcQueuePair
+from ipoibu.fabric.peered import PeeredFabric
 
 
-class WrappedFabric(Fabric):
-    """Forwards everything but `native`, TX queues and counters; `close` closes the inner fabric, too."""
+class WrappedFabric(PeeredFabric):
+    """Forwards everything but `native`, TX queues, queue pairs of guests, and counters. `close` closes the
+    inner fabric, too."""
 
     def __init__(self, inner: Fabric) -> None:
-        self._inner = inner
+        self._inner = self._directory = inner
 
     @property
     def qpn(self) -> Qpn:
@@ -35,22 +34,6 @@ class WrappedFabric(Fabric):
 
     def admits(self, hwaddr: HwAddr) -> bool:
         return self._inner.admits(hwaddr)
-
-    def announce(self, addresses: Iterable[IpAddress]) -> None:
-        self._inner.announce(addresses)
-
-    def listen(
-        self,
-        learned: Callable[[HwAddr, tuple[IpAddress, ...]], None],
-        gone: Callable[[HwAddr], None],
-    ) -> None:
-        self._inner.listen(learned, gone)
-
-    def set_peers(self, peers: Sequence[str]) -> None:
-        self._inner.set_peers(peers)
-
-    def peers(self) -> list[dict[str, Any]]:
-        return self._inner.peers()
 
     def drop_sources(self) -> dict[str, Gid]:
         return self._inner.drop_sources()

@@ -18,6 +18,7 @@ from ipaddress import IPv6Address
 from typing import Any, Final, Protocol
 
 from ipoibu.addr import Gid, HwAddr, IpAddress
+from ipoibu.fabric.base import PeerDirectory
 from ipoibu.fabric.effect_loop import EffectLoop
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.worker import Worker
@@ -58,7 +59,7 @@ _OWN: Final = frozenset(
 COUNTERS: Final = tuple(sorted(_OWN | mesh.REASONS | mesh_stream.REASONS))
 
 
-class MeshWorker(Worker):
+class MeshWorker(Worker, PeerDirectory):
     """Runs a `Mesh` on a thread of its own. Any thread may call the public methods."""
 
     def __init__(self, core: MeshCore, config: MeshConfig, netdev: str | None) -> None:
@@ -108,7 +109,7 @@ class MeshWorker(Worker):
                 learned(hwaddr, addresses)
             self._early.clear()
 
-    def snapshot(self) -> list[dict[str, Any]]:
+    def peers(self) -> list[dict[str, Any]]:
         """Describe the connections for `Endpoint.peers`; there are no counters for each peer."""
         mtu_bytes = self._mesh.config.ours.mtu_bytes
         unknown = ("qpn", "remote_qpn", "path_mtu", "retries", "age_s", "idle_s")

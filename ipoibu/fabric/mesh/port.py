@@ -6,16 +6,18 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Qpn
+from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
 from ipoibu.errors import LinkError, UsageError
-from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port
+from ipoibu.fabric.base import Capabilities, MeshOptions
 from ipoibu.fabric.mesh.connections import MeshConnections
 from ipoibu.fabric.mesh.peer_list import PeerSource
+from ipoibu.fabric.peered import PeeredFabric
+from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import VerbsDevice
 from ipoibu.fabric.verbs.rc_queues import RcMaker
@@ -34,7 +36,7 @@ _NETDEVS: Final = Path("/sys/class/net")
 _MAC_LEN: Final = 6
 
 
-class IwarpPort(Port):
+class IwarpPort(PlainPort):
     """A port of an iWARP device, opened by name. `NoSuchDevice`, `NotPermitted` or `LinkError`."""
 
     def __init__(self, device: str, port: int = 1) -> None:
@@ -93,7 +95,7 @@ class IwarpPort(Port):
         self._device.close()
 
 
-class IwarpMesh(Fabric):
+class IwarpMesh(PeeredFabric, PlainFabric):
     """A fabric of datagrams over connections with every peer."""
 
     def __init__(
@@ -106,7 +108,7 @@ class IwarpMesh(Fabric):
     ) -> None:
         self._qpn = qpn
         self._native = native
-        self._connections = connections
+        self._connections = self._directory = connections
         self._undo = undo
         self._closed = closed
 
@@ -179,22 +181,6 @@ class IwarpMesh(Fabric):
 
     def detach(self, mgid: Gid) -> None:
         self._connections.left(mgid)
-
-    def announce(self, addresses: Iterable[IpAddress]) -> None:
-        self._connections.announce(addresses)
-
-    def listen(
-        self,
-        learned: Callable[[HwAddr, tuple[IpAddress, ...]], None],
-        gone: Callable[[HwAddr], None],
-    ) -> None:
-        self._connections.listen(learned, gone)
-
-    def set_peers(self, peers: Sequence[str]) -> None:
-        self._connections.set_peers(peers)
-
-    def peers(self) -> list[dict[str, Any]]:
-        return self._connections.snapshot()
 
     def counters(self) -> dict[str, int]:
         return self._native.counters() | self._connections.counters()

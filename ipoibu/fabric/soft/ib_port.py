@@ -12,15 +12,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ipoibu.errors import LinkError
-from ipoibu.fabric.base import Capabilities, KeptPort, Port
+from ipoibu.fabric.base import Capabilities, KeptPort
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.device_name import PREFIX, SEPARATOR
+from ipoibu.fabric.plain import MeshlessPort
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.soft.port import SoftPort, SoftUd
 from ipoibu.ib import PartitionParams, PortInfo
 
 
-class SoftIbPort(Port):
+class SoftIbPort(MeshlessPort):
     """The built-in HCA's port behind the GID and the LID of a port that an SA administers."""
 
     def __init__(self, netdev: str, umad: str, kept: KeptPort | None = None) -> None:
@@ -61,6 +62,9 @@ class SoftIbPort(Port):
     @property
     def sa(self) -> SaClient:
         return self._sa
+
+    def may_control(self) -> bool:
+        return self._soft.may_control()
 
     def active(self) -> bool:
         return self._soft.active() and self._sa.info.is_active

@@ -11,12 +11,13 @@ from typing import Final, Protocol
 from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
 from ipoibu.addr import Gid, IpAddress, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
-from ipoibu.fabric.base import Capabilities, Fabric, KeptPort, Port, RcQueuePair
+from ipoibu.fabric.base import Capabilities, KeptPort, RcQueuePair
 from ipoibu.fabric.cm.gsi import SoftGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_soft
 from ipoibu.fabric.link_speed import speed_mbps
+from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.fabric.soft.own_routes import OwnRoutes
 from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
 from ipoibu.limits import (
@@ -131,7 +132,7 @@ def _open_hca(name: SoftName, kept: KeptPort | None) -> SoftHca:
     return SoftHca(name.netdev, kind=name.kind, gid=gid)
 
 
-class SoftPort(Port):
+class SoftPort(PlainPort):
     """The one port of the built-in HCA of a net device in this network namespace."""
 
     def __init__(
@@ -294,7 +295,7 @@ class SoftPort(Port):
         self._hca.close()
 
 
-class SoftUd(Fabric):
+class SoftUd(PlainFabric):
     """A UD queue pair of the built-in HCA and, in connected mode, its connections."""
 
     def __init__(

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from ipoibu._core import UnicastLink
-from ipoibu.addr import Gid, HwAddr, IpAddress
+from ipoibu.addr import Gid, HwAddr
 from ipoibu.errors import LinkError
 from ipoibu.fabric.base import Fabric, MeshOptions
 from ipoibu.fabric.mesh.peer_list import PeerSource
+from ipoibu.fabric.plain import GuestlessFabric, OneQueueFabric
 from ipoibu.fabric.unicast.reception import Receptions
 from ipoibu.fabric.unicast.rendezvous import Rendezvous
 from ipoibu.fabric.wrapped import WrappedFabric
@@ -25,14 +25,15 @@ from ipoibu.wire.mgid import broadcast
 _NO_WINDOW: Final = 1  # a greeting names a window; datagrams need none
 
 
-class UnicastFabric(WrappedFabric):
+class UnicastFabric(OneQueueFabric, GuestlessFabric, WrappedFabric):
     """The inner fabric, with multicast by copies to the peers in a group."""
 
     def __init__(
         self, inner: Fabric, link: UnicastLink, rendezvous: Rendezvous, undo: ExitStack
     ) -> None:
         super().__init__(inner)
-        self._link, self._rendezvous = link, rendezvous
+        self._link = link
+        self._rendezvous = self._directory = rendezvous
         self._undo = undo
 
     @classmethod
@@ -96,22 +97,6 @@ class UnicastFabric(WrappedFabric):
 
     def admits(self, hwaddr: HwAddr) -> bool:
         return self._link.is_peer(hwaddr.gid.raw, hwaddr.qpn)
-
-    def announce(self, addresses: Iterable[IpAddress]) -> None:
-        self._rendezvous.announce(addresses)
-
-    def listen(
-        self,
-        learned: Callable[[HwAddr, tuple[IpAddress, ...]], None],
-        gone: Callable[[HwAddr], None],
-    ) -> None:
-        self._rendezvous.listen(learned, gone)
-
-    def set_peers(self, peers: Sequence[str]) -> None:
-        self._rendezvous.set_peers(peers)
-
-    def peers(self) -> list[dict[str, Any]]:
-        return self._rendezvous.snapshot()
 
     def counters(self) -> dict[str, int]:
         own = {f"unicast_{name}": n for name, n in self._link.counters().items()}

@@ -18,8 +18,9 @@ from typing import Any, Final, Self
 
 from ipoibu.addr import Gid, Qpn
 from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
-from ipoibu.fabric.base import Capabilities, Fabric, Port
+from ipoibu.fabric.base import Capabilities
 from ipoibu.fabric.cm.service import CmService
+from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.fabric.privilege import may_control
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.flush import Flush
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 HANDLES_SHARE: Final = 0.75  # of the device's address handles; other programs need the rest
 
 
-class VerbsPort(Port):
+class VerbsPort(PlainPort):
     """A port of an RDMA device, opened by name or on objects that the application has opened.
 
     `context` is a pyverbs `Context`, `pd` a `PD` of it. The application owns both and closes them after
@@ -195,7 +196,7 @@ class VerbsPort(Port):
             self._device.close()
 
 
-class VerbsUd(Fabric):
+class VerbsUd(PlainFabric):
     """A UD queue pair of a port and, in connected mode, its connections."""
 
     def __init__(

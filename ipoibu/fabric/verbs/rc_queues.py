@@ -124,6 +124,10 @@ class VerbsRc(RcQueuePair):
         capsule: object = self._native.native
         return capsule
 
+    @property
+    def retries(self) -> None:
+        return None
+
     def program(self, attributes: RcAttributes) -> None:
         self._native.program(attributes.receive_psn, attributes.path_mtu_bytes)
         self._device.program_rc(self._qp, attributes, self._port, self._sgid_index)

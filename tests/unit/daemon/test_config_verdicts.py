@@ -24,9 +24,10 @@ from ipoibu.daemon.config import InterfaceConfig, faults
 from ipoibu.endpoint.datapath import mtus_of
 from ipoibu.endpoint.endpoint import Endpoint
 from ipoibu.errors import NoSuchDevice
-from ipoibu.fabric.base import Capabilities, Port
+from ipoibu.fabric.base import Capabilities
 from ipoibu.fabric.device_name import GidKind, parse_soft
 from ipoibu.fabric.mesh.peer_list import PeerSource
+from ipoibu.fabric.plain import PlainPort
 from ipoibu.fabric.verbs.node_type import is_iwarp
 from ipoibu.host.interface import InterfaceSpec
 from ipoibu.ib import PartitionParams, PortInfo
@@ -44,7 +45,7 @@ class Reached(Exception):
         self.params = params
 
 
-class NamedPort(Port):
+class NamedPort(PlainPort):
     """The best port that a built-in HCA of this name can be; it has no queue pairs."""
 
     def __init__(self, device: str, number: int, *_: object) -> None:

@@ -5,21 +5,22 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from ipoibu.addr import Gid
-from ipoibu.fabric.base import Fabric, Port
+from ipoibu.fabric.base import Fabric, Port, RcQueuePair, TxQueue
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.memory import MemoryPort, MemorySwitch
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.fabric.verbs import link_layer
 from ipoibu.fabric.verbs.port import VerbsPort
+from ipoibu.fabric.wrapped import WrappedFabric
 from ipoibu.ib import PartitionParams
 from tests.doubles.administered import IbPort
 from tests.doubles.fake_sa import FakeSa
-from tests.doubles.port_contract import check_packets, check_port
+from tests.doubles.port_contract import PARAMS, check_packets, check_port
 from tests.unit.fabric.verbs.verbs_fake import install, uninstall
 
 MakePort = Callable[[MemorySwitch, int], Port]
@@ -75,3 +76,27 @@ def test_a_wrapper_passes_on_every_member_of_the_contract(wrapper: type, contrac
     members = {name for name, _ in inspect.getmembers(contract) if not name.startswith("_")}
     own_classes = wrapper.__mro__[: wrapper.__mro__.index(contract)]
     assert members <= {name for cls in own_classes for name in vars(cls)}
+
+
+@pytest.mark.parametrize("contract", [Port, Fabric, RcQueuePair])
+def test_every_member_of_a_contract_is_abstract(contract: type) -> None:
+    public = {name for name in dir(contract) if not name.startswith("_")}
+    assert public == vars(contract)["__abstractmethods__"]
+
+
+def test_a_wrapper_that_forgets_a_member_is_not_made() -> None:
+    class Forgetful(WrappedFabric):
+        @property
+        def native(self) -> object:
+            return self._inner.native
+
+        def open_tx_queues(self, count: int) -> Sequence[TxQueue]:
+            return self._inner.open_tx_queues(count)
+
+        def counters(self) -> dict[str, int]:
+            return self._inner.counters()
+
+    inner = memory(MemorySwitch(7), 1).open_ud(PARAMS)
+    with pytest.raises(TypeError, match="open_guest_queue_pairs"):
+        Forgetful(inner)  # type: ignore[abstract]
+    inner.close()

@@ -7,14 +7,15 @@ import pytest
 
 from ipoibu.addr import Gid, PKey
 from ipoibu.errors import Closed, LinkError
-from ipoibu.fabric.base import Fabric, Port
+from ipoibu.fabric.base import Fabric
+from ipoibu.fabric.plain import PlainPort
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.ib import PartitionParams, PortInfo
 
 GID = Gid.parse("fe80::1")
 
 
-class FakePort(Port):
+class FakePort(PlainPort):
     def __init__(self) -> None:
         self._info = PortInfo("soft:eth0", 1, GID, GID.interface_id, 2048, "Ethernet", "eth0")
         self.answers: list[bool | LinkError] = []

@@ -145,12 +145,12 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 def test_it_listens_for_both_families(desk: Desk) -> None:
     assert Channel.now.made.empty()
-    assert desk.connections.snapshot() == []
+    assert desk.connections.peers() == []
 
 
 def test_a_peer_is_dialed_in_the_kernels_steps_and_parted_from(desk: Desk) -> None:
     handle, cm_id = desk.meet()
-    (row,) = desk.connections.snapshot()
+    (row,) = desk.connections.peers()
     assert (row["role"], row["state"], row["locator"]) == ("active", "live", str(PEER))
     assert row["peer"] == str(greeting(0x60).hwaddr)
     desk.core.emit(handle, BROKEN)
@@ -176,7 +176,7 @@ def test_a_request_is_accepted_when_its_receives_are_there(desk: Desk) -> None:
     assert asked.take("accept")[0][2] == greeting(0x50).pack()
     Channel.now.emit(T.ESTABLISHED, asked)
     desk.core.take("send_control", "send_control")
-    (row,) = desk.connections.snapshot()
+    (row,) = desk.connections.peers()
     assert (row["role"], row["locator"]) == ("passive", "10.0.0.3:4792")
 
 

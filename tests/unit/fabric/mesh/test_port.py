@@ -37,7 +37,7 @@ class Connections:
     def __getattr__(self, name: str) -> Any:
         def note(*_: Any) -> Any:
             machine().log.append(f"{name} connections")
-            return {"snapshot": [], "counters": {"mesh_peers": 0}}.get(name)
+            return {"peers": [], "counters": {"mesh_peers": 0}}.get(name)
 
         return note
 
