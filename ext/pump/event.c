@@ -7,6 +7,12 @@
 /* The most events a second of each kind that a peer or application can cause at will. */
 enum { EVENTS_PER_S = 100 };
 
+const struct ipu_event_kind ipu_event_kinds[IPU_EVENT_TYPES] = {
+#define X(NAME, member) [IPU_EVENT_##NAME] = {#NAME, IPU_EVENT_OF_##member},
+    IPU_EVENTS(X)
+#undef X
+};
+
 bool ipu_event_spend(struct ipu_budget *budget)
 {
     uint64_t second = ipu_clock_coarse_ms() / 1000;

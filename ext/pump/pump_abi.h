@@ -15,7 +15,11 @@
  * bytes of data behind it. IP addresses are 16 bytes, IPv4 as ::ffff:a.b.c.d.
  *
  * A new command takes three places: its struct and its line of IPU_COMMANDS here, its handler in
- * command.c, its method in ext/python/pump.pyx. tests/unit/core/test_pump_abi.py checks this.
+ * command.c, its method in ext/python/pump.pyx. A new event takes two: its line of IPU_EVENTS here,
+ * and its line of EVENTS in ipoibu/endpoint/shell.py. Somebody then emits it (ipu_event_emit(),
+ * with ipu_event_spend() where a peer can cause it). Only new arguments take more: their struct, a
+ * member of the union and its line of IPU_EVENT_MEMBERS, and the branch of decode() in pump.pyx
+ * that sets fields of Event. tests/unit/core/test_pump_abi.py checks all of this.
  */
 
 /* The mode in which packets to a destination leave. */
@@ -200,31 +204,69 @@ struct ipu_command {
     };
 };
 
+/* Each event: its enumerator, and the member of the union that holds its arguments; `data`: it has
+ * data alone. */
+#define IPU_EVENTS(X)                                                                              \
+    X(MISS, next_hop)        /* no entry; data: the IP packet */                                   \
+    X(USED, next_hop)        /* first use of a NOTIFY entry */                                     \
+    X(UNREACHABLE, next_hop) /* dropped at an UNREACHABLE entry; data: the IP packet */            \
+    X(TOO_BIG, too_big)      /* data: the IP packet */                                             \
+    X(HOST, data)   /* IGMP, MLD or a DHCP request left the device; data: the IP packet */         \
+    X(FRAME, frame) /* ARP or ND arrived; data: from the IPoIB header on */                        \
+    X(FABRIC, fabric)                                                                              \
+    X(DEVICE, device) /* it failed for good */                                                     \
+    X(SYNC, sync)                                                                                  \
+    X(RC_WANTED, rc_wanted)                                                                        \
+    X(CONNECTION_BROKEN, connection) /* a send failed; packets go by datagram */                   \
+    X(CONNECTION_GONE, connection)   /* the pump has forgotten it */                               \
+    X(ROUTE_ASK, next_hop)           /* the destination; data: the IP packet */                    \
+    X(WANTED, next_hop)              /* no entry for one of several hops; packets go by another */ \
+    X(NEIGH_REFUSED, neigh_refused)  /* NEIGH_SET failed, the table is as it was */                \
+    X(CONTROL_LIMITED, frame)        /* the first ARP or ND message refused in a second */         \
+    X(DHCP_REPLY, data)              /* of DHCP or DHCPv6; data: the IP packet */                  \
+    X(DROPPED, frame_dropped)        /* a peer's datagram, which is counted already */             \
+    X(CONNECTION_DROPPED, connection_dropped) /* the same, of a connection */                      \
+    X(LINK_PACKET, frame)           /* to an address that no guest has; data: the IP packet */     \
+    X(SPOOFED, next_hop)            /* the source address, another guest's; data: the MAC */       \
+    X(CONNECTING, next_hop)         /* data: the IP packet, too long without a connection */       \
+    X(RESOLUTION_LIMITED, next_hop) /* the first in a second that may not be resolved */
+
+/* The members; ext/python/pump.pyx decodes each of them. */
+#define IPU_EVENT_MEMBERS(X)                                                                       \
+    X(data)                                                                                        \
+    X(next_hop)                                                                                    \
+    X(too_big)                                                                                     \
+    X(frame)                                                                                       \
+    X(frame_dropped)                                                                               \
+    X(connection)                                                                                  \
+    X(connection_dropped)                                                                          \
+    X(neigh_refused)                                                                               \
+    X(rc_wanted)                                                                                   \
+    X(fabric)                                                                                      \
+    X(device)                                                                                      \
+    X(sync)
+
 enum ipu_event_type {
-    IPU_EVENT_MISS = 1,    /* next_hop: no entry; data: the IP packet */
-    IPU_EVENT_USED,        /* next_hop: first use of a NOTIFY entry */
-    IPU_EVENT_UNREACHABLE, /* next_hop: dropped at an UNREACHABLE entry; data: the IP packet */
-    IPU_EVENT_TOO_BIG,     /* too_big; data: the IP packet */
-    IPU_EVENT_HOST,        /* IGMP, MLD or a DHCP request left the device; data: the IP packet */
-    IPU_EVENT_FRAME,       /* frame: ARP or ND arrived; data: from the IPoIB header on */
-    IPU_EVENT_FABRIC,      /* fabric */
-    IPU_EVENT_DEVICE,      /* device: it failed for good */
-    IPU_EVENT_SYNC,        /* sync */
-    IPU_EVENT_RC_WANTED,   /* rc_wanted */
-    IPU_EVENT_CONNECTION_BROKEN, /* connection: a send failed; packets go by datagram */
-    IPU_EVENT_CONNECTION_GONE,   /* connection: the pump has forgotten it */
-    IPU_EVENT_ROUTE_ASK,         /* next_hop: the destination; data: the IP packet */
-    IPU_EVENT_WANTED, /* next_hop: no entry for a hop of a multipath route; packets go by another */
-    IPU_EVENT_NEIGH_REFUSED,      /* neigh_refused: NEIGH_SET failed, the table is as it was */
-    IPU_EVENT_CONTROL_LIMITED,    /* frame: the first ARP or ND message refused in a second */
-    IPU_EVENT_DHCP_REPLY,         /* of DHCP or DHCPv6; data: the IP packet */
-    IPU_EVENT_DROPPED,            /* dropped: a peer's datagram, which is counted already */
-    IPU_EVENT_CONNECTION_DROPPED, /* dropped: the same, of a connection */
-    IPU_EVENT_LINK_PACKET,        /* frame: to an address that no guest has; data: the IP packet */
-    IPU_EVENT_SPOOFED,    /* next_hop: the source address, which another guest has; data: the MAC */
-    IPU_EVENT_CONNECTING, /* next_hop; data: the IP packet, too long before there is a connection */
-    IPU_EVENT_RESOLUTION_LIMITED, /* next_hop: the first in a second that may not be resolved */
+    IPU_EVENT_NONE = 0,
+#define X(NAME, member) IPU_EVENT_##NAME,
+    IPU_EVENTS(X)
+#undef X
+        IPU_EVENT_TYPES
 };
+
+enum ipu_event_member {
+#define X(member) IPU_EVENT_OF_##member,
+    IPU_EVENT_MEMBERS(X)
+#undef X
+};
+
+/* By enum ipu_event_type. */
+struct ipu_event_kind {
+    const char *name;
+    enum ipu_event_member member;
+};
+
+extern const struct ipu_event_kind ipu_event_kinds[IPU_EVENT_TYPES];
 
 struct ipu_neigh_refused {
     struct in6_addr next_hop;
@@ -261,11 +303,13 @@ struct ipu_connection_event {
     uint64_t id;
 };
 
-struct ipu_dropped {
-    union {
-        struct ipu_frame_received frame;
-        struct ipu_connection_event connection;
-    };
+struct ipu_frame_dropped {
+    struct ipu_frame_received frame;
+    uint32_t counter; /* enum ipu_counter */
+};
+
+struct ipu_connection_dropped {
+    struct ipu_connection_event connection;
     uint32_t counter; /* enum ipu_counter */
 };
 
@@ -277,7 +321,8 @@ struct ipu_event {
         struct ipu_neigh_refused neigh_refused;
         struct ipu_too_big too_big;
         struct ipu_frame_received frame;
-        struct ipu_dropped dropped;
+        struct ipu_frame_dropped frame_dropped;
+        struct ipu_connection_dropped connection_dropped;
         struct ipu_fabric_state fabric;
         struct ipu_device_failed device;
         struct ipu_sync sync;

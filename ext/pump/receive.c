@@ -34,12 +34,14 @@ void ipu_receive_drop(struct ipu_pump *pump, enum ipu_counter counter, const uin
     ipu_counter_add(ipu_counters_at(&pump->counters, counter), 1);
     if (!ipu_event_spend(&pump->dropped_budget))
         return;
-    struct ipu_event event = {.type = IPU_EVENT_DROPPED, .dropped.counter = counter};
+    struct ipu_event event = {.type = IPU_EVENT_DROPPED};
     if (pump->receiving_id != 0) {
         event.type = IPU_EVENT_CONNECTION_DROPPED;
-        event.dropped.connection.id = pump->receiving_id;
+        event.connection_dropped = (struct ipu_connection_dropped){
+            .connection.id = pump->receiving_id, .counter = counter};
     } else {
-        event.dropped.frame = origin(grh, src_qpn);
+        event.frame_dropped =
+            (struct ipu_frame_dropped){.frame = origin(grh, src_qpn), .counter = counter};
     }
     (void)ipu_event_emit(pump, &event, NULL); /* for the log alone: a full ring loses it */
 }

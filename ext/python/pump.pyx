@@ -127,8 +127,10 @@ cdef extern from "pump/pump_abi.h" nogil:
         uint32_t qpn
     struct ipu_connection_event:
         uint64_t id
-    struct ipu_dropped:
+    struct ipu_frame_dropped:
         ipu_frame_received frame
+        uint32_t counter
+    struct ipu_connection_dropped:
         ipu_connection_event connection
         uint32_t counter
     struct ipu_event:
@@ -143,7 +145,8 @@ cdef extern from "pump/pump_abi.h" nogil:
         ipu_sync sync
         ipu_rc_wanted rc_wanted
         ipu_connection_event connection
-        ipu_dropped dropped
+        ipu_frame_dropped frame_dropped
+        ipu_connection_dropped connection_dropped
     struct ipu_captured:
         uint64_t time_ns
         uint32_t outgoing
@@ -173,33 +176,27 @@ cdef extern from "pump/pump_abi.h" nogil:
         IPU_COMMAND_CONNECTION_ADD
         IPU_COMMAND_CONNECTION_DEL
         IPU_COMMAND_TX_MODE_SET
-        IPU_EVENT_MISS
-        IPU_EVENT_USED
-        IPU_EVENT_UNREACHABLE
-        IPU_EVENT_TOO_BIG
-        IPU_EVENT_HOST
-        IPU_EVENT_FRAME
-        IPU_EVENT_FABRIC
-        IPU_EVENT_DEVICE
-        IPU_EVENT_SYNC
-        IPU_EVENT_RC_WANTED
-        IPU_EVENT_CONNECTION_BROKEN
+        IPU_EVENT_TYPES
         IPU_EVENT_CONNECTION_GONE
-        IPU_EVENT_WANTED
-        IPU_EVENT_ROUTE_ASK
-        IPU_EVENT_NEIGH_REFUSED
-        IPU_EVENT_CONTROL_LIMITED
-        IPU_EVENT_DHCP_REPLY
-        IPU_EVENT_DROPPED
-        IPU_EVENT_CONNECTION_DROPPED
-        IPU_EVENT_LINK_PACKET
-        IPU_EVENT_SPOOFED
-        IPU_EVENT_CONNECTING
-        IPU_EVENT_RESOLUTION_LIMITED
+        IPU_EVENT_OF_next_hop
+        IPU_EVENT_OF_too_big
+        IPU_EVENT_OF_frame
+        IPU_EVENT_OF_frame_dropped
+        IPU_EVENT_OF_connection
+        IPU_EVENT_OF_connection_dropped
+        IPU_EVENT_OF_neigh_refused
+        IPU_EVENT_OF_rc_wanted
+        IPU_EVENT_OF_fabric
+        IPU_EVENT_OF_device
+        IPU_EVENT_OF_sync
         IPU_TX_UD
         IPU_TX_UD_NOTIFY
         IPU_TX_RC
         IPU_TX_UD_CONNECTING
+    struct ipu_event_kind:
+        const char *name
+        int member
+    const ipu_event_kind ipu_event_kinds[]
 
 cdef extern from "pump/neigh.h" nogil:
     enum:
@@ -258,29 +255,10 @@ cdef extern from "pump/pump.h" nogil:
     const ipu_counters *ipu_pump_counters(const ipu_pump *pump)
 
 
-EVENT_MISS = IPU_EVENT_MISS
-EVENT_USED = IPU_EVENT_USED
-EVENT_UNREACHABLE = IPU_EVENT_UNREACHABLE
-EVENT_TOO_BIG = IPU_EVENT_TOO_BIG
-EVENT_HOST = IPU_EVENT_HOST
-EVENT_FRAME = IPU_EVENT_FRAME
-EVENT_FABRIC = IPU_EVENT_FABRIC
-EVENT_DEVICE = IPU_EVENT_DEVICE
-EVENT_SYNC = IPU_EVENT_SYNC
-EVENT_RC_WANTED = IPU_EVENT_RC_WANTED
-EVENT_CONNECTION_BROKEN = IPU_EVENT_CONNECTION_BROKEN
-EVENT_CONNECTION_GONE = IPU_EVENT_CONNECTION_GONE
-EVENT_WANTED = IPU_EVENT_WANTED
-EVENT_ROUTE_ASK = IPU_EVENT_ROUTE_ASK
-EVENT_NEIGH_REFUSED = IPU_EVENT_NEIGH_REFUSED
-EVENT_CONTROL_LIMITED = IPU_EVENT_CONTROL_LIMITED
-EVENT_DHCP_REPLY = IPU_EVENT_DHCP_REPLY
-EVENT_DROPPED = IPU_EVENT_DROPPED
-EVENT_CONNECTION_DROPPED = IPU_EVENT_CONNECTION_DROPPED
-EVENT_LINK_PACKET = IPU_EVENT_LINK_PACKET
-EVENT_SPOOFED = IPU_EVENT_SPOOFED
-EVENT_CONNECTING = IPU_EVENT_CONNECTING
-EVENT_RESOLUTION_LIMITED = IPU_EVENT_RESOLUTION_LIMITED
+# Each line of IPU_EVENTS in pump_abi.h: its number by its name, and EVENT_ with its name.
+EVENTS = {ipu_event_kinds[number].name.decode(): number  #: dict[str, int]
+          for number in range(1, IPU_EVENT_TYPES)}
+globals().update({f"EVENT_{name}": number for name, number in EVENTS.items()})
 TX_UD = IPU_TX_UD
 TX_UD_NOTIFY = IPU_TX_UD_NOTIFY
 TX_RC = IPU_TX_RC
@@ -306,20 +284,19 @@ cdef class Event:
 
     cdef readonly int type
     cdef readonly bytes data
-    # MISS, USED, UNREACHABLE, TOO_BIG, WANTED, ROUTE_ASK, NEIGH_REFUSED, SPOOFED, CONNECTING,
-    # RESOLUTION_LIMITED
-    cdef readonly bytes next_hop
-    cdef readonly int mtu  # TOO_BIG: largest packet of the next hop, bytes
-    cdef readonly int src_qpn  # FRAME, CONTROL_LIMITED, DROPPED
-    cdef readonly bytes sgid  #: bytes | None; FRAME, CONTROL_LIMITED, DROPPED: None without a GRH
+    # Of each field: the members of the union that set it.
+    cdef readonly bytes next_hop  # next_hop, too_big, neigh_refused
+    cdef readonly int mtu  # too_big: largest packet of the next hop, bytes
+    cdef readonly int src_qpn  # frame, frame_dropped
+    cdef readonly bytes sgid  #: bytes | None; frame, frame_dropped: None without a GRH
     cdef readonly bytes dgid  #: bytes | None; as `sgid`
-    cdef readonly bint working  # FABRIC: false when the queue pair broke
-    cdef readonly int error  # DEVICE, NEIGH_REFUSED: errno
-    cdef readonly uint64_t token  # SYNC
-    cdef readonly int qpn  # RC_WANTED: with `gid` the destination
-    cdef readonly bytes gid  # RC_WANTED
-    cdef readonly uint64_t connection  # CONNECTION_BROKEN, CONNECTION_GONE, CONNECTION_DROPPED
-    cdef readonly str counter  # DROPPED, CONNECTION_DROPPED: where the pump counted the message
+    cdef readonly bint working  # fabric: false when the queue pair broke
+    cdef readonly int error  # device, neigh_refused: errno
+    cdef readonly uint64_t token  # sync
+    cdef readonly int qpn  # rc_wanted: with `gid` the destination
+    cdef readonly bytes gid  # rc_wanted
+    cdef readonly uint64_t connection  # connection, connection_dropped
+    cdef readonly str counter  # frame_dropped, connection_dropped: where the pump counted the message
 
 
 cdef void decode_origin(Event event, const ipu_frame_received *frame):
@@ -330,36 +307,35 @@ cdef void decode_origin(Event event, const ipu_frame_received *frame):
 
 
 cdef void decode(Event event, const ipu_event *record):
-    """Set the fields of the record's type."""
+    """Set the fields that the record's member of the union has."""
     event.type = record.type
-    if event.type in (IPU_EVENT_MISS, IPU_EVENT_USED, IPU_EVENT_UNREACHABLE, IPU_EVENT_WANTED,
-                      IPU_EVENT_ROUTE_ASK, IPU_EVENT_SPOOFED, IPU_EVENT_CONNECTING,
-                      IPU_EVENT_RESOLUTION_LIMITED):
+    cdef int member = ipu_event_kinds[record.type].member
+    if member == IPU_EVENT_OF_next_hop:
         event.next_hop = raw_address(&record.next_hop)
-    elif event.type == IPU_EVENT_NEIGH_REFUSED:
+    elif member == IPU_EVENT_OF_neigh_refused:
         event.next_hop = raw_address(&record.neigh_refused.next_hop)
         event.error = record.neigh_refused.error
-    elif event.type == IPU_EVENT_TOO_BIG:
+    elif member == IPU_EVENT_OF_too_big:
         event.next_hop = raw_address(&record.too_big.next_hop)
         event.mtu = record.too_big.mtu
-    elif event.type in (IPU_EVENT_FRAME, IPU_EVENT_CONTROL_LIMITED, IPU_EVENT_LINK_PACKET):
+    elif member == IPU_EVENT_OF_frame:
         decode_origin(event, &record.frame)
-    elif event.type == IPU_EVENT_DROPPED:
-        decode_origin(event, &record.dropped.frame)
-        event.counter = ipu_counters_names[record.dropped.counter].decode()
-    elif event.type == IPU_EVENT_CONNECTION_DROPPED:
-        event.connection = record.dropped.connection.id
-        event.counter = ipu_counters_names[record.dropped.counter].decode()
-    elif event.type == IPU_EVENT_FABRIC:
+    elif member == IPU_EVENT_OF_frame_dropped:
+        decode_origin(event, &record.frame_dropped.frame)
+        event.counter = ipu_counters_names[record.frame_dropped.counter].decode()
+    elif member == IPU_EVENT_OF_connection_dropped:
+        event.connection = record.connection_dropped.connection.id
+        event.counter = ipu_counters_names[record.connection_dropped.counter].decode()
+    elif member == IPU_EVENT_OF_fabric:
         event.working = record.fabric.working != 0
-    elif event.type == IPU_EVENT_DEVICE:
+    elif member == IPU_EVENT_OF_device:
         event.error = record.device.error
-    elif event.type == IPU_EVENT_SYNC:
+    elif member == IPU_EVENT_OF_sync:
         event.token = record.sync.token
-    elif event.type == IPU_EVENT_RC_WANTED:
+    elif member == IPU_EVENT_OF_rc_wanted:
         event.qpn = record.rc_wanted.qpn
         event.gid = raw_address(&record.rc_wanted.gid)
-    elif event.type in (IPU_EVENT_CONNECTION_BROKEN, IPU_EVENT_CONNECTION_GONE):
+    elif member == IPU_EVENT_OF_connection:
         event.connection = record.connection.id
 
 

@@ -53,6 +53,9 @@ class _QueuePair(Protocol):
     def qp_num(self) -> int: ...
 """,
 }
+# Constants that a module makes of the lines of a C table: after which constant they come, the table,
+# and what stands before their names.
+TABLES: Final = {"EVENTS": ("pump/pump_abi.h", "IPU_EVENTS", "EVENT_")}
 C_TYPES: Final = {"bint": "bool", "double": "float", "str": "str", "bytes": "bytes"}
 HIDDEN: Final = {"__dealloc__", "__releasebuffer__", "__init__"}
 BUFFER: Final = "    def __buffer__(self, flags: int, /) -> memoryview: ..."
@@ -127,9 +130,17 @@ def stub_of(name: str) -> str:
             decorators = []
         elif (match := CONSTANT.match(line)) and (match[2].isupper() or match[3]):
             out.append(f"{match[1]}{match[2]}: Final[{match[3] or 'int'}]")
+            out += lines_of_table(*TABLES[match[2]]) if match[2] in TABLES else []
         elif line and not line.startswith((" ", "#", "@")):
             of_class = False
     return "\n".join(filled(out)) + "\n"
+
+
+def lines_of_table(header: str, table: str, prefix: str) -> list[str]:
+    """Return a constant for each X(NAME, ...) of the table."""
+    text = (HERE.parent / header).read_text(encoding="utf-8")
+    rows = text.split(f"#define {table}(X)")[1].split("\n\n")[0]
+    return [f"{prefix}{name}: Final[int]" for name in re.findall(r"\bX\((\w+)", rows)]
 
 
 def definition(match: re.Match[str], decorators: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ class _Native(Protocol):
     @property
     def native(self) -> object: ...
 
+EVENTS: Final[dict[str, int]]
 EVENT_MISS: Final[int]
 EVENT_USED: Final[int]
 EVENT_UNREACHABLE: Final[int]
@@ -21,8 +22,8 @@ EVENT_SYNC: Final[int]
 EVENT_RC_WANTED: Final[int]
 EVENT_CONNECTION_BROKEN: Final[int]
 EVENT_CONNECTION_GONE: Final[int]
-EVENT_WANTED: Final[int]
 EVENT_ROUTE_ASK: Final[int]
+EVENT_WANTED: Final[int]
 EVENT_NEIGH_REFUSED: Final[int]
 EVENT_CONTROL_LIMITED: Final[int]
 EVENT_DHCP_REPLY: Final[int]

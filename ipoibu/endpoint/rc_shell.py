@@ -13,6 +13,7 @@ import itertools
 import logging
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -36,15 +37,6 @@ from ipoibu.route import address_of
 
 _log = logging.getLogger(__name__)
 
-EVENTS: Final = frozenset(
-    (
-        _core.EVENT_RC_WANTED,
-        _core.EVENT_CONNECTION_BROKEN,
-        _core.EVENT_CONNECTION_DROPPED,
-        _core.EVENT_CONNECTION_GONE,
-        _core.EVENT_CONNECTING,
-    )
-)
 _TX_MODES: Final = {
     TxMode.UD: _core.TX_UD,
     TxMode.UD_NOTIFY: _core.TX_UD_NOTIFY,
@@ -210,35 +202,37 @@ class RcShell:
 
     def event(self, event: _core.Event) -> None:
         """Take one of `EVENTS`."""
-        now = self._now()
-        if event.type == _core.EVENT_RC_WANTED:
-            bare = HwAddr(Qpn(event.qpn), Gid(event.gid))
-            host = self._hosts.get(bare)
-            if host is not None:
-                hwaddr = replace(bare, flags=RC_FLAG)
-                self._effects.perform(self._policy.wanted(now, hwaddr, host.destination))
-        elif event.type == _core.EVENT_CONNECTION_BROKEN:
-            handle = self._by_number.get(event.connection)
-            if handle is not None:
-                self._effects.perform(self._policy.broken(now, handle))
-        elif event.type == _core.EVENT_CONNECTION_DROPPED:
-            handle = self._by_number.get(event.connection)
-            if handle is not None:
-                self._policy.dropped(now, handle, event.counter)
-        elif event.type == _core.EVENT_CONNECTING:
-            self._hold(address_of(event.next_hop), event.data)
-        else:
-            connection = self._leaving.pop(event.connection, None)
-            if connection is not None:
-                connection.close()
+        EVENTS[event.type](self, event)
 
-    def _hold(self, next_hop: IpAddress, packet: bytes) -> None:
+    def _wanted(self, event: _core.Event) -> None:
+        bare = HwAddr(Qpn(event.qpn), Gid(event.gid))
+        host = self._hosts.get(bare)
+        if host is not None:
+            hwaddr = replace(bare, flags=RC_FLAG)
+            self._effects.perform(self._policy.wanted(self._now(), hwaddr, host.destination))
+
+    def _broken(self, event: _core.Event) -> None:
+        handle = self._by_number.get(event.connection)
+        if handle is not None:
+            self._effects.perform(self._policy.broken(self._now(), handle))
+
+    def _dropped(self, event: _core.Event) -> None:
+        handle = self._by_number.get(event.connection)
+        if handle is not None:
+            self._policy.dropped(self._now(), handle, event.counter)
+
+    def _gone(self, event: _core.Event) -> None:
+        connection = self._leaving.pop(event.connection, None)
+        if connection is not None:
+            connection.close()
+
+    def _hold(self, event: _core.Event) -> None:
         """Keep a packet that a datagram cannot carry until the mode of its host changes, unless it has just
         changed."""
-        bare = self._by_next_hop.get(next_hop)
+        bare = self._by_next_hop.get(address_of(event.next_hop))
         if bare is None or self._hosts[bare].tx_mode not in _WAITS:
-            self._pump.forward(packet)
-        elif not self._waiting.add(bare, packet, len(packet)):
+            self._pump.forward(event.data)
+        elif not self._waiting.add(bare, event.data, len(event.data)):
             self._pushed_out(bare, 1)
 
     def _pushed_out(self, _: HwAddr, packets: int) -> None:
@@ -382,3 +376,12 @@ class RcShell:
         names = ("tx_messages", "tx_bytes", "rx_messages", "rx_bytes")
         retries = rc_qp.connection.retries if rc_qp else None
         return dict(zip(names, counters or (0, 0, 0, 0), strict=True)) | {"retries": retries}
+
+
+EVENTS: Final[dict[int, Callable[[RcShell, _core.Event], None]]] = {
+    _core.EVENT_RC_WANTED: RcShell._wanted,
+    _core.EVENT_CONNECTION_BROKEN: RcShell._broken,
+    _core.EVENT_CONNECTION_DROPPED: RcShell._dropped,
+    _core.EVENT_CONNECTION_GONE: RcShell._gone,
+    _core.EVENT_CONNECTING: RcShell._hold,
+}

@@ -5,9 +5,9 @@ Everything here runs on one event loop, on one thread. The engine decides, the p
 this file only translates. The walk of a packet to an unknown neighbour:
 
 1. `drain` reads the pump's events; EVENT_MISS has the packet and its next hop.
-2. `_dispatch` feeds it to `Engine.miss`, which keeps the packet and returns effects.
-3. `_carry_out` makes the effect `SendFrame`, an ARP or ND request, a command of the pump.
-4. The reply comes up as EVENT_FRAME, and `_dispatch` feeds it to `Engine.frame`.
+2. `EVENTS` has `Engine.miss` for it, which keeps the packet and returns effects.
+3. `COMMANDS` makes the effect `SendFrame`, an ARP or ND request, a command of the pump.
+4. The reply comes up as EVENT_FRAME, and goes to `Engine.frame`.
 5. The effects `Publish` and `SendPacket` become commands, too: the neighbour's entry, then the packet.
    Later packets to that neighbour never leave the pump.
 """
@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ipoibu import _core
 from ipoibu.addr import Gid, IpAddress, Mac, Qpn
@@ -194,59 +194,33 @@ class Shell:
             self._loop.call_soon(self.drain)
 
     def _dispatch(self, event: _core.Event) -> None:
-        now = self._loop.time()
-        engine = self._engine
-        kind = event.type
-        if kind == _core.EVENT_FRAME:
-            self.perform(engine.frame(now, _source(event), event.data))
-        elif kind == _core.EVENT_CONTROL_LIMITED:
-            self.perform(engine.control_limited(now, _source(event)))
-        elif kind == _core.EVENT_DROPPED:
-            self.perform(engine.dropped(now, _source(event), event.counter))
-        elif kind == _core.EVENT_LINK_PACKET:
-            source = _source(event) if event.sgid is not None else None
-            self.perform(engine.link_packet(now, source, event.data))
-        elif kind == _core.EVENT_RESOLUTION_LIMITED:
-            self.perform(engine.resolution_limited(now, address_of(event.next_hop)))
-        elif kind == _core.EVENT_SPOOFED:
-            self.perform(engine.spoofed(now, address_of(event.next_hop), Mac(event.data)))
-        elif kind == _core.EVENT_MISS:
-            self.perform(engine.miss(now, address_of(event.next_hop), event.data))
-        elif kind == _core.EVENT_ROUTE_ASK:
-            self._answer_route(event.data)
-        elif kind == _core.EVENT_WANTED:
-            self.perform(engine.wanted(now, address_of(event.next_hop)))
-        elif kind == _core.EVENT_USED:
-            self.perform(engine.used(now, address_of(event.next_hop)))
-        elif kind == _core.EVENT_NEIGH_REFUSED:
-            next_hop = address_of(event.next_hop)
-            if self.rc is not None:
-                self.rc.withdrawn(next_hop)
-            self.perform(engine.neigh_refused(now, next_hop, event.error))
-        elif kind == _core.EVENT_HOST:
-            self.perform(engine.host_packet(now, event.data))
-        elif kind == _core.EVENT_DHCP_REPLY:
-            self.perform(engine.dhcp_reply(now, event.data))
-        elif kind == _core.EVENT_UNREACHABLE:
-            self.perform(engine.unreachable(now, address_of(event.next_hop), event.data))
-        elif kind == _core.EVENT_TOO_BIG:
-            self.perform(engine.too_big(now, address_of(event.next_hop), event.data, event.mtu))
-        elif kind in RC_EVENTS:
-            if self.rc is not None:
-                self.rc.event(event)
-        elif kind == _core.EVENT_FABRIC:
-            if event.working:
-                _log.warning("%s: the queue pair works again", self._path.port.info.device)
-            else:
-                _log.error(
-                    "%s: the queue pair failed; the interface recovers it",
-                    self._path.port.info.device,
-                )
-        elif kind == _core.EVENT_SYNC:
-            self.heartbeat.answered()
-            self._rerouting.answered(event.token)
-        elif kind == _core.EVENT_DEVICE:
-            self._on_failure("the packet device failed: it was deleted or closed")
+        effects = EVENTS[event.type](self, self._loop.time(), event)
+        if effects is not None:
+            self.perform(effects)
+
+    def _refused(self, now: float, event: _core.Event) -> Iterable[Effect]:
+        next_hop = address_of(event.next_hop)
+        if self.rc is not None:
+            self.rc.withdrawn(next_hop)
+        return self._engine.neigh_refused(now, next_hop, event.error)
+
+    def _to_rc(self, _: float, event: _core.Event) -> None:
+        if self.rc is not None:
+            self.rc.event(event)
+
+    def _fabric_changed(self, _: float, event: _core.Event) -> None:
+        device = self._path.port.info.device
+        if event.working:
+            _log.warning("%s: the queue pair works again", device)
+        else:
+            _log.error("%s: the queue pair failed; the interface recovers it", device)
+
+    def _device_failed(self, _now: float, _event: _core.Event) -> None:
+        self._on_failure("the packet device failed: it was deleted or closed")
+
+    def _synced(self, _: float, event: _core.Event) -> None:
+        self.heartbeat.answered()
+        self._rerouting.answered(event.token)
 
     # ---- effects
 
@@ -254,100 +228,84 @@ class Shell:
         """Carry effects out in order, and then those that they cause."""
         self._effects.perform(effects)
 
-    def _carry_out(self, effect: Effect) -> Iterable[Effect]:
-        pump = self._pump
-        match effect:
-            case (
-                Publish()
-                | Withdraw()
-                | SendFrame()
-                | SendPacket()
-                | Forward()
-                | Refuse()
-                | Deliver()
-            ) if self.is_severed:
-                self._counts["severed"] += 1  # a link that is down has no entries in the pump
-            case Publish(next_hop, action, destination, mtu_bytes):
-                pump.neigh_set(key_of(next_hop), action, destination, mtu_bytes)
-                if self.rc is not None:
-                    self.rc.published(effect)
-            case Withdraw(next_hop):
-                pump.neigh_del(key_of(next_hop))
-                if self.rc is not None:
-                    self.rc.withdrawn(next_hop)
-            case (
-                OwnAddress()
-                | WatchDhcp()
-                | SetGuest()
-                | DropGuest()
-                | SetQueuePair()
-                | SetNeighbour()
-                | DropNeighbour()
-            ) if self.is_severed:
-                pass  # `resume` gives them to the next data path
-            case OwnAddress(address, is_ours):
-                pump.own_set(key_of(address), is_ours)
-            case AskArp(request, is_multicast):
-                delivery = self._ask_arp(request.sender_ip, request.target_ip)
-                return self._engine.arp_asked(self._loop.time(), request, delivery, is_multicast)
-            case AskProxy():
-                route = self._ask_proxy(effect.sender, effect.target)
-                return self._engine.proxy_asked(self._loop.time(), effect, route)
-            case SendFrame(destination, frame, source):
-                pump.send_frame(destination, frame, source or 0)
-            case SendPacket(packet) if not self._rerouting.is_under_way:
-                pump.send_packet(packet)
-            case SendPacket(packet) | Forward(packet):
-                pump.forward(packet)
-            case Refuse(_, _, error):
-                if self._rerouting.refuse(effect):
-                    pump.deliver(error)
-            case WatchDhcp():
-                pump.dhcp_watch()
-            case Deliver(packet):
-                pump.deliver(packet)
-            case SetGuest(ip, mac, is_firm):
-                pump.guest_set(key_of(ip), mac.raw, is_firm)
-            case SetNeighbour(mac, hwaddr):
-                pump.host_mac_set(hwaddr.gid.raw, hwaddr.qpn, mac.raw)
-            case DropNeighbour(_, hwaddr):
-                pump.host_mac_del(hwaddr.gid.raw, hwaddr.qpn)
-            case DropGuest(ip):
-                pump.guest_del(key_of(ip))
-            case SetQueuePair(mac, qpn):
-                pump.guest_qpn_set(mac.raw, qpn or 0)
-            case Attach() | Detach() | FindPath() | JoinToSend() | LeaveToSend() if self.subnet:
-                self.subnet.request(effect)
-            case Attach(mgid):
-                return self._attach(mgid)
-            case Detach(mgid):
-                self._path.fabric.detach(mgid)
-            case AddressVerdict(address, duplicate):
-                self._on_address(address, duplicate)
-                self.announce()
-            case LinkChanged(is_up):
-                self._on_link(is_up)
-            case LeaseChanged():
-                self._on_lease(effect)
-                self.announce()
-            case Lease6Changed():
-                self._on_lease6(effect)
-                self.announce()
-            case Answered(ip, hwaddr):
-                self.pinger.answered(ip, hwaddr)
-            case Count(reason):
-                self._counts[reason] += 1
-            case Log(level, text):
-                _log.log(level, "%s", text)
-        return ()
+    def _carry_out(self, effect: Effect) -> Iterable[Effect] | None:
+        kind = type(effect)
+        if self.is_severed and kind in _LOST:
+            self._counts["severed"] += 1  # a link that is down has no entries in the pump
+            return None
+        if self.is_severed and kind in _KEPT:
+            return None  # `resume` gives it to the next data path
+        if kind in COMMANDS:
+            COMMANDS[kind](self._pump, effect)
+            return None
+        return EFFECTS[kind](self, effect)
 
-    def _attach(self, mgid: Gid) -> Iterable[Effect]:
+    def _publish(self, effect: Publish) -> None:
+        self._pump.neigh_set(
+            key_of(effect.next_hop), effect.action, effect.destination, effect.mtu_bytes
+        )
+        if self.rc is not None:
+            self.rc.published(effect)
+
+    def _withdraw(self, effect: Withdraw) -> None:
+        self._pump.neigh_del(key_of(effect.next_hop))
+        if self.rc is not None:
+            self.rc.withdrawn(effect.next_hop)
+
+    def _send_packet(self, effect: SendPacket) -> None:
+        if self._rerouting.is_under_way:
+            self._pump.forward(effect.packet)
+        else:
+            self._pump.send_packet(effect.packet)
+
+    def _refuse(self, effect: Refuse) -> None:
+        if self._rerouting.refuse(effect):
+            self._pump.deliver(effect.error)
+
+    def _delivery_of(self, effect: AskArp) -> Iterable[Effect]:
+        request = effect.request
+        delivery = self._ask_arp(request.sender_ip, request.target_ip)
+        return self._engine.arp_asked(self._loop.time(), request, delivery, effect.is_multicast)
+
+    def _route_behind(self, effect: AskProxy) -> Iterable[Effect]:
+        route = self._ask_proxy(effect.sender, effect.target)
+        return self._engine.proxy_asked(self._loop.time(), effect, route)
+
+    def _request(self, effect: Attach | Detach | FindPath | JoinToSend | LeaveToSend) -> None:
+        if self.subnet is not None:
+            self.subnet.request(effect)
+
+    def _attach(self, effect: Attach) -> Iterable[Effect] | None:
+        if self.subnet is not None:
+            self._request(effect)
+            return None
         now = self._loop.time()
         try:
-            self._path.fabric.attach(mgid)
+            self._path.fabric.attach(effect.mgid)
         except LinkError as error:
-            return self._engine.attach_failed(now, mgid, str(error))
-        return self._engine.attached(now, mgid)
+            return self._engine.attach_failed(now, effect.mgid, str(error))
+        return self._engine.attached(now, effect.mgid)
+
+    def _detach(self, effect: Detach) -> None:
+        if self.subnet is not None:
+            self._request(effect)
+        else:
+            self._path.fabric.detach(effect.mgid)
+
+    def _judged(self, effect: AddressVerdict) -> None:
+        self._on_address(effect.address, effect.duplicate)
+        self.announce()
+
+    def _lease_changed(self, effect: LeaseChanged) -> None:
+        self._on_lease(effect)
+        self.announce()
+
+    def _lease6_changed(self, effect: Lease6Changed) -> None:
+        self._on_lease6(effect)
+        self.announce()
+
+    def _count(self, effect: Count) -> None:
+        self._counts[effect.reason] += 1
 
     def announce(self) -> None:
         """Announce our usable addresses to the peers of a mesh."""
@@ -428,14 +386,14 @@ class Shell:
     def answer_proxy(self, ask: proxied.AskRouteBehind) -> None:
         self._ask_proxy = ask
 
-    def _answer_route(self, packet: bytes) -> None:
+    def _answer_route(self, _: float, event: _core.Event) -> None:
         """Ask the kernel for the route of the packet's flow; a flow without an answer is on-link."""
-        target = self._ask_route(packet) if self._ask_route is not None else None
+        target = self._ask_route(event.data) if self._ask_route is not None else None
         if target is None:
             self._counts["route_unanswered"] += 1
             target = Target("unicast")
         self._note_asked(target)
-        self._pump.route_answer(packet, *self._encode(target))
+        self._pump.route_answer(event.data, *self._encode(target))
 
 
 def _source(event: _core.Event) -> FrameSource:
@@ -444,3 +402,105 @@ def _source(event: _core.Event) -> FrameSource:
         Gid(event.sgid) if event.sgid is not None else None,
         Gid(event.dgid) if event.dgid is not None else None,
     )
+
+
+# ---- the tables: what a new event or effect adds a line to
+
+# What becomes of each event of the pump (ext/pump/pump_abi.h). Most are an input of the engine.
+EVENTS: Final[dict[int, Callable[[Shell, float, _core.Event], Iterable[Effect] | None]]] = {
+    _core.EVENT_FRAME: lambda it, now, event: it._engine.frame(now, _source(event), event.data),
+    _core.EVENT_CONTROL_LIMITED: lambda it, now, event: it._engine.control_limited(
+        now, _source(event)
+    ),
+    _core.EVENT_DROPPED: lambda it, now, event: it._engine.dropped(
+        now, _source(event), event.counter
+    ),
+    _core.EVENT_LINK_PACKET: lambda it, now, event: it._engine.link_packet(
+        now, _source(event) if event.sgid is not None else None, event.data
+    ),
+    _core.EVENT_RESOLUTION_LIMITED: lambda it, now, event: it._engine.resolution_limited(
+        now, address_of(event.next_hop)
+    ),
+    _core.EVENT_SPOOFED: lambda it, now, event: it._engine.spoofed(
+        now, address_of(event.next_hop), Mac(event.data)
+    ),
+    _core.EVENT_MISS: lambda it, now, event: it._engine.miss(
+        now, address_of(event.next_hop), event.data
+    ),
+    _core.EVENT_WANTED: lambda it, now, event: it._engine.wanted(now, address_of(event.next_hop)),
+    _core.EVENT_USED: lambda it, now, event: it._engine.used(now, address_of(event.next_hop)),
+    _core.EVENT_HOST: lambda it, now, event: it._engine.host_packet(now, event.data),
+    _core.EVENT_DHCP_REPLY: lambda it, now, event: it._engine.dhcp_reply(now, event.data),
+    _core.EVENT_UNREACHABLE: lambda it, now, event: it._engine.unreachable(
+        now, address_of(event.next_hop), event.data
+    ),
+    _core.EVENT_TOO_BIG: lambda it, now, event: it._engine.too_big(
+        now, address_of(event.next_hop), event.data, event.mtu
+    ),
+    _core.EVENT_NEIGH_REFUSED: Shell._refused,
+    _core.EVENT_ROUTE_ASK: Shell._answer_route,
+    _core.EVENT_FABRIC: Shell._fabric_changed,
+    _core.EVENT_DEVICE: Shell._device_failed,
+    _core.EVENT_SYNC: Shell._synced,
+    **dict.fromkeys(RC_EVENTS, Shell._to_rc),
+}
+
+_E = TypeVar("_E", bound=Effect)
+
+
+def _command(
+    kind: type[_E], command: Callable[[Pump, _E], object]
+) -> tuple[type, Callable[[Pump, Any], object]]:
+    return kind, command
+
+
+# The effects that are one command to the pump.
+COMMANDS: Final = dict(
+    (
+        _command(OwnAddress, lambda pump, it: pump.own_set(key_of(it.address), it.is_ours)),
+        _command(
+            SendFrame, lambda pump, it: pump.send_frame(it.destination, it.frame, it.source or 0)
+        ),
+        _command(Forward, lambda pump, it: pump.forward(it.packet)),
+        _command(WatchDhcp, lambda pump, _: pump.dhcp_watch()),
+        _command(Deliver, lambda pump, it: pump.deliver(it.packet)),
+        _command(SetGuest, lambda pump, it: pump.guest_set(key_of(it.ip), it.mac.raw, it.is_firm)),
+        _command(DropGuest, lambda pump, it: pump.guest_del(key_of(it.ip))),
+        _command(SetQueuePair, lambda pump, it: pump.guest_qpn_set(it.mac.raw, it.qpn or 0)),
+        _command(
+            SetNeighbour,
+            lambda pump, it: pump.host_mac_set(it.hwaddr.gid.raw, it.hwaddr.qpn, it.mac.raw),
+        ),
+        _command(
+            DropNeighbour, lambda pump, it: pump.host_mac_del(it.hwaddr.gid.raw, it.hwaddr.qpn)
+        ),
+    )
+)
+
+# What the shell does about each of the others; it may cause further effects.
+EFFECTS: Final[dict[type[Effect], Callable[[Shell, Any], Iterable[Effect] | None]]] = {
+    Publish: Shell._publish,
+    Withdraw: Shell._withdraw,
+    SendPacket: Shell._send_packet,
+    Refuse: Shell._refuse,
+    AskArp: Shell._delivery_of,
+    AskProxy: Shell._route_behind,
+    Attach: Shell._attach,
+    Detach: Shell._detach,
+    FindPath: Shell._request,
+    JoinToSend: Shell._request,
+    LeaveToSend: Shell._request,
+    AddressVerdict: Shell._judged,
+    LinkChanged: lambda it, effect: it._on_link(effect.is_up),
+    LeaseChanged: Shell._lease_changed,
+    Lease6Changed: Shell._lease6_changed,
+    Answered: lambda it, effect: it.pinger.answered(effect.ip, effect.hwaddr),
+    Count: Shell._count,
+    Log: lambda it, effect: _log.log(effect.level, "%s", effect.text),
+}
+
+# Without a data path: those that are counted, and those that the next one gets.
+_LOST: Final = frozenset((Publish, Withdraw, SendFrame, SendPacket, Forward, Refuse, Deliver))
+_KEPT: Final = frozenset(
+    (OwnAddress, WatchDhcp, SetGuest, DropGuest, SetQueuePair, SetNeighbour, DropNeighbour)
+)

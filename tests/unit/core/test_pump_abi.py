@@ -8,18 +8,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from ipoibu import _core
+from ipoibu.endpoint import shell
 from ipoibu.endpoint.tx_queues import TxQueues
 from ipoibu.limits import QUEUES_MAX
-from ipoibu.proto.effects import NeighAction
+from ipoibu.proto.effects import Effect, NeighAction
 
 ROOT = Path(__file__).parents[3]
 HEADER = (ROOT / "ext/pump/pump_abi.h").read_text(encoding="utf-8")
 MODULE = (ROOT / "ext/python/pump.pyx").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^    X\((\w+), (\w+)\)", HEADER, re.MULTILINE)
+COMMANDS = re.findall(
+    r"\bX\((\w+), (\w+)\)", HEADER.split("#define IPU_COMMANDS(X)")[1].split("\n\n")[0]
+)
 
 
 def test_the_engine_numbers_neighbour_actions_as_the_pump_does() -> None:
@@ -45,14 +49,26 @@ def test_each_command_has_a_handler_and_a_method() -> None:
         assert callable(getattr(_core.Pump, handler))
 
 
-def test_each_event_has_a_constant_and_is_decoded() -> None:
-    events = set(re.findall(r"\bIPU_EVENT_(\w+)(?: = 1)?,", HEADER))
+def test_each_event_has_a_line_of_the_shell() -> None:
+    """Two places: its line in the header, which makes its constant, and what becomes of it."""
+    assert len(_core.EVENTS) >= 12
+    for name, number in _core.EVENTS.items():
+        assert getattr(_core, f"EVENT_{name}") == number
+    assert set(shell.EVENTS) == set(_core.EVENTS.values())
+
+
+def test_each_member_of_an_event_is_decoded() -> None:
     decoder = MODULE.split("cdef void decode(")[1].split("\n\n\n")[0]
-    assert len(events) >= 12
-    for event in events:
-        assert isinstance(getattr(_core, f"EVENT_{event}"), int)
-        has_data_alone = event in ("HOST", "DHCP_REPLY")
-        assert has_data_alone or f"IPU_EVENT_{event}" in decoder
+    members = HEADER.split("#define IPU_EVENT_MEMBERS(X)")[1].split("\n\n")[0]
+    names = re.findall(r"X\((\w+)\)", members)
+    assert len(names) >= 8
+    for name in names:
+        assert name == "data" or re.search(rf"\bIPU_EVENT_OF_{name}:", decoder)
+
+
+def test_each_effect_has_one_line_of_the_shell() -> None:
+    assert set(shell.EFFECTS) ^ set(shell.COMMANDS) == set(get_args(Effect))
+    assert not set(shell.EFFECTS) & set(shell.COMMANDS)
 
 
 class Recorder:
