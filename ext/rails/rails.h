@@ -81,6 +81,7 @@ uint32_t ipu_rails_peers(struct ipu_rails *rails, struct ipu_rails_peer *peers, 
     X(hello_version)  /* hellos of another version */                                              \
     X(hello_unproven) /* hellos that do not answer one of ours */                                  \
     X(hello_busy)     /* of these, without our answer: too many are under way */                   \
+    X(hello_unsent)   /* hellos of ours without a handle, a frame or room in the rail's queue */   \
     X(peers_full)     /* hellos of further hosts */                                                \
     X(peers_evicted)  /* peers without traffic that made room for others */
 

@@ -120,13 +120,17 @@ static bool put(struct ipu_rails *r, uint32_t rail, uint16_t number, void *handl
     return true;
 }
 
-/* Does nothing without a handle, a free frame or room in the queue: the next hello comes soon. */
+/* Only counts a hello without a handle, a free frame or room in the queue: the next one comes soon.
+ */
 static void say(struct ipu_rails *r, uint32_t rail, void *handle, const struct receiver *to)
 {
-    if (handle == NULL || r->free_hello_count == 0 || r->rails[rail].broken)
+    if (r->rails[rail].broken)
         return;
-    if (put(r, rail, r->free_hellos[r->free_hello_count - 1], handle, to))
+    if (handle != NULL && r->free_hello_count > 0 &&
+        put(r, rail, r->free_hellos[r->free_hello_count - 1], handle, to))
         r->free_hello_count--;
+    else
+        RAILS_COUNT(r, hello_unsent);
 }
 
 static void say_on(struct ipu_rails *r, struct rails_peer *peer, uint32_t rail)
@@ -177,10 +181,10 @@ static void greet(struct ipu_rails *r, uint32_t rail, const struct receiver *to)
     dest.gid = to->address->gid;
     dest.qpn = to->address->qpn;
     void *handle = inner->ops->ah_create(inner->self, &dest);
-    if (handle == NULL)
-        return;
-    if (!put(r, rail, (uint16_t)(RAILS_HELLOS + number), handle, to)) {
-        inner->ops->ah_destroy(inner->self, handle);
+    if (handle == NULL || !put(r, rail, (uint16_t)(RAILS_HELLOS + number), handle, to)) {
+        RAILS_COUNT(r, hello_unsent);
+        if (handle != NULL)
+            inner->ops->ah_destroy(inner->self, handle);
         return;
     }
     r->greeted[number] = (struct rails_stranger){.rail = rail, .ah = handle};

@@ -240,7 +240,7 @@ static uint32_t flow_of(uint32_t i)
 }
 
 /* Returns for how long at most a rail carries flows that leads nowhere. */
-enum { SILENT_MS = 1250 };
+enum { SILENT_MS = 1250, BROADCAST_MS = 5000 };
 
 /* Sends one message of each of 64 flows; `split` gets how many left by each wire. */
 static int spread(int from, int to, uint64_t split[WIRES])
@@ -777,6 +777,57 @@ static void a_flood_of_strangers_leaves_frames_to_peers(void)
     finish();
 }
 
+/* Fills the queue of host 0's active rail with messages to this address. */
+static void *fill_queue(const struct ipu_dest *dest)
+{
+    const struct ipu_fabric *fabric = hosts[0].fabric;
+    void *ah = handle_to(0, dest);
+    const struct ipu_send send = {.addr = frames[0], .len = FRAME, .qpn = dest->qpn, .ah = ah};
+    while (fabric->ops->send(fabric->self, &send, 1) == 1)
+        continue;
+    return ah;
+}
+
+/* For want of a handle, or of room in the queue of the rail: those to a stranger and those to all.
+ */
+static void a_hello_that_cannot_leave_is_counted(void)
+{
+    uint8_t token[16];
+    begin();
+    add_host(0, PEERS);
+    plug_in(1, WIRES, 0);
+    listen_on(1, 0);
+    const struct ipu_dest own[] = {address_of(1, 0), address_of(1, 1)};
+    const size_t len = write_hello(0, 0, &own[0], &own[1]);
+    pass(2000); /* the first broadcasts */
+    (void)collect(1, token);
+    refuse_after(1); /* the first handle is the forger's */
+    forge(1, 0, len);
+    CHECK(refuse_stop());
+    CHECK_EQ(collect(1, token), 0);
+    CHECK_EQ(counted(&hosts[0], "hello_unsent"), 1);
+    void *ah = fill_queue(&own[0]);
+    uint64_t said = counted(&hosts[0], "tx_hellos");
+    forge(1, 0, len);
+    CHECK_EQ(counted(&hosts[0], "hello_unsent"), 2);
+    CHECK_EQ(counted(&hosts[0], "tx_hellos"), said);
+    hosts[0].fabric->ops->ah_destroy(hosts[0].fabric->self, ah);
+    ah = fill_queue(&own[0]);
+    now_ns += BROADCAST_MS * MS;
+    (void)poll_host(0);
+    CHECK_EQ(counted(&hosts[0], "hello_unsent"), 3);
+    CHECK_EQ(counted(&hosts[0], "tx_hellos"), said + 1); /* by the other rail */
+    hosts[0].fabric->ops->ah_destroy(hosts[0].fabric->self, ah);
+    (void)poll_host(0);
+    (void)poll_host(1);
+    for (int i = 0; i < 20; i++) { /* and nothing is left behind: more than there are frames */
+        forge(1, 0, len);
+        CHECK(collect(1, token) >= 1);
+    }
+    CHECK_EQ(counted(&hosts[0], "hello_busy"), 0);
+    finish();
+}
+
 static void a_rail_counts_as_reached_once_the_peer_has_answered_on_it(void)
 {
     begin();
@@ -1273,6 +1324,7 @@ int main(void)
     RUN(a_hello_without_proof_gets_one_and_leaves_nothing_behind);
     RUN(forged_hellos_of_a_peer_change_nothing);
     RUN(a_flood_of_strangers_leaves_frames_to_peers);
+    RUN(a_hello_that_cannot_leave_is_counted);
     RUN(a_rail_counts_as_reached_once_the_peer_has_answered_on_it);
     RUN(hellos_that_nobody_can_read_are_counted);
     RUN(a_full_queue_holds_messages_in_order);
