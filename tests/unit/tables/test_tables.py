@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.daemon.counters import sections
+from ipoibu.daemon.drop_log import Drops
 from ipoibu.daemon.tables import TABLES, CoreTable, Table
 from ipoibu.limits import PEER_LOGS_PER_S
 from tests.unit.tables import engine, ethernet, host, peers
@@ -98,6 +99,22 @@ def test_a_table_of_the_core_is_filled_by_a_test(table: CoreTable) -> None:
     in_c = "".join(path.read_text("utf-8") for path in ROOT.glob("ext/**/tests/test_*.c"))
     in_python = "".join(path.read_text("utf-8") for path in ROOT.glob("tests/unit/**/test_*.py"))
     assert f"RUN({table.filled_by})" in in_c or f"def {table.filled_by}(" in in_python
+
+
+@pytest.mark.parametrize("table", [it for it in CORE if it.counter], ids=name_of)
+def test_a_table_of_the_core_is_logged_by_its_counter(table: CoreTable) -> None:
+    """The core writes no log: the daemon reads its counters of drops (`drop_log.py`), and the engine logs
+    what it counts itself."""
+    (name,) = (it.prefix + table.counter for it in sections() if table.counter in it.counters)
+    if name.startswith("engine."):
+        return
+    lines = Drops({name: 0}).look(1.0, {name: table.cap})
+    assert lines == ([(name, table.cap)] if table.is_logged else [])
+
+
+def test_each_full_table_of_the_rails_has_a_line() -> None:
+    rails = [it for it in CORE if it.holders[0].startswith("rails/")]
+    assert [it.is_logged for it in rails] == [True, True]
 
 
 @pytest.mark.parametrize("table", [it for it in TABLES if it.in_c], ids=name_of)
