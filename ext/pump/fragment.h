@@ -12,7 +12,7 @@
  */
 
 /*
- * Begins with a whole IP packet of `len` bytes, checksums complete; ipu_segment_next() makes the
+ * Begins with a whole IP packet of `len` bytes, checksums complete; ipu_fragment_next() makes the
  * fragments. `id` is theirs, unless the packet has one that counts. Returns -EMSGSIZE when no
  * fragment fits the MTU, or for an IPv6 packet that is a fragment already. The caller keeps the
  * packet in place until it has sent the last fragment.
@@ -20,7 +20,18 @@
 int ipu_fragment_init(struct ipu_segment *segment, uint8_t *ip, uint32_t len, uint32_t mtu,
                       uint32_t id);
 
-/* ipu_segment_next() of fragments. */
+/*
+ * Has ipu_fragment_next() cut each segment of a super-frame of UDP that does not fit the MTU into
+ * fragments, before the first one. Returns how many segments those are; their ids begin with `id`,
+ * unless they have some that count. Returns -EMSGSIZE, with nothing changed, when no fragment fits
+ * the MTU.
+ */
+int ipu_fragment_segments(struct ipu_segment *segment, uint32_t mtu, uint32_t id);
+
+/*
+ * Makes the next fragment, or the next segment where it stays whole or none are to be cut: writes
+ * its headers to head, `written` bytes. Returns the length of its payload, as ipu_segment_next().
+ */
 uint32_t ipu_fragment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload);
 
 #endif

@@ -8,7 +8,6 @@
 #include "core/csum.h"
 #include "core/ip_header.h"
 #include "device/vnet.h"
-#include "pump/fragment.h"
 
 enum { FIN = 0x01, PSH = 0x08, CWR = 0x80 };
 
@@ -163,8 +162,6 @@ static uint64_t finish_tcp(const struct ipu_segment *segment, uint8_t *tcp)
 
 uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload)
 {
-    if (segment->fragments)
-        return ipu_fragment_next(segment, head, payload);
     uint32_t rest = segment->packet_len - segment->at;
     uint32_t n = rest < segment->size_bytes ? rest : segment->size_bytes;
     uint32_t len = segment->head_len - segment->start + n; /* of TCP or UDP */
@@ -188,6 +185,7 @@ uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint
     memcpy(transport + (segment->tcp ? IPU_TCP_CSUM : IPU_UDP_CSUM), &csum, sizeof csum);
 
     *payload = segment->ip + segment->at;
+    segment->written = segment->head_len;
     segment->at += n;
     segment->count++;
     segment->left--;

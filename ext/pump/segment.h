@@ -35,8 +35,13 @@ struct ipu_segment {
     uint32_t seq;  /* of the first segment, TCP */
     uint8_t flags; /* of the super-frame, TCP */
     bool tcp;
-    bool fragments;   /* of one packet: fragment.h */
-    uint32_t next_at; /* IPv6: the byte that names what follows the headers of all fragments */
+    uint32_t written; /* headers of the packet made last */
+    /* Fragments: fragment.h */
+    uint32_t fragment_bytes; /* behind the headers of each, but for the last; 0: no fragments */
+    uint32_t each_len;       /* headers that each fragment has, */
+    uint32_t next_at;        /* IPv6: and the byte that names what follows them */
+    uint32_t whole_len;      /* a segment up to this length stays whole */
+    uint32_t offset, rest;   /* of the packet that is being cut: made, and still to come */
     uint32_t fragment_id;
 };
 

@@ -238,8 +238,9 @@ static void begin_cut(struct ipu_pump *pump, const struct ipu_outbound *packet,
 static bool may_fragment(const struct ipu_pump *pump, const struct ipu_outbound *packet,
                          const struct ipu_neigh *entry, uint32_t mtu)
 {
-    if (packet->segment != NULL || packet->ip_len <= mtu ||
-        entry->ah->dest.qpn != IPU_MULTICAST_QPN)
+    if (entry->ah->dest.qpn != IPU_MULTICAST_QPN ||
+        (packet->segment != NULL ? ipu_segment_fit(packet->segment, mtu) == 0
+                                 : packet->ip_len <= mtu))
         return false;
     const uint8_t *ip = packet->frame + IPU_TX_IP;
     struct in6_addr source;
@@ -248,22 +249,39 @@ static bool may_fragment(const struct ipu_pump *pump, const struct ipu_outbound 
            ipu_neigh_find(&pump->admission.own, &source) != NULL;
 }
 
+/* Plans the fragments of the packet, or of the segments of a super-frame. Returns how many packets
+ * get fragments, or a negative errno. */
+static int plan_fragments(const struct ipu_pump *pump, const struct ipu_outbound *packet,
+                          uint32_t mtu, struct ipu_segment *fragments)
+{
+    if (packet->segment != NULL) {
+        *fragments = *packet->segment;
+        return ipu_fragment_segments(fragments, mtu, pump->fragment_id);
+    }
+    int error = ipu_fragment_init(fragments, packet->frame + IPU_TX_IP, (uint32_t)packet->ip_len,
+                                  mtu, pump->fragment_id);
+    return error < 0 ? error : 1;
+}
+
 static bool send_fragments(struct ipu_pump *pump, struct ipu_outbound *packet,
                            struct ipu_neigh *entry, const struct in6_addr *next_hop, uint32_t mtu)
 {
     struct ipu_segment fragments;
-    if (pump->cut.left > 0 || /* the engine's packet, while the device's super-frame leaves */
-        ipu_fragment_init(&fragments, packet->frame + IPU_TX_IP, (uint32_t)packet->ip_len, mtu,
-                          pump->fragment_id) < 0) {
+    int cut_up = pump->cut.left > 0 /* the engine's packet, while the device's super-frame leaves */
+                     ? -EBUSY
+                     : plan_fragments(pump, packet, mtu, &fragments);
+    if (cut_up < 0) {
         IPU_COUNT(pump, tx_too_big);
         return false;
     }
-    if (!ipu_tx_complete(pump, packet))
+    if (packet->segment == NULL && !ipu_tx_complete(pump, packet))
         return false;
     note_use(pump, entry, next_hop);
-    pump->fragment_id++;
+    pump->fragment_id += (uint32_t)cut_up;
     begin_cut(pump, packet, &fragments, entry->ah, NULL);
-    IPU_COUNT(pump, tx_fragmented);
+    IPU_ADD(pump, tx_fragmented, (uint64_t)cut_up);
+    if (packet->segment != NULL)
+        IPU_COUNT(pump, tx_super_frames);
     return true;
 }
 
@@ -431,10 +449,10 @@ static int cut(struct ipu_pump *pump)
         const uint8_t *payload;
         memset(head, 0, vnet_len);
         write_encap(head + vnet_len, type);
-        uint32_t len = ipu_segment_next(segment, head + vnet_len + IPU_ENCAP_LEN, &payload);
+        uint32_t len = ipu_fragment_next(segment, head + vnet_len + IPU_ENCAP_LEN, &payload);
         struct ipu_send send = {
             .head = head,
-            .head_len = vnet_len + IPU_ENCAP_LEN + segment->head_len,
+            .head_len = vnet_len + IPU_ENCAP_LEN + segment->written,
             .addr = payload,
             .len = len,
             .flow = pump->cut_flow,

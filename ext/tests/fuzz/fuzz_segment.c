@@ -2,7 +2,8 @@
 /*
  * Cuts a frame with any bytes in its vnet header and its headers: [MTU 2][frame]. The frame lies in
  * memory of exactly its length. Each segment that comes out must be a whole packet with a right
- * checksum, and all of them together the payload of the frame.
+ * checksum, and all of them together the payload of the frame. So must be the fragments of segments
+ * that an MTU of half the size takes.
  */
 #include <arpa/inet.h>
 
@@ -11,11 +12,12 @@
 #include "device/vnet.h"
 #include "input.h"
 #include "pump/classify.h"
+#include "pump/fragment.h"
 #include "pump/segment.h"
 
 enum { FRAME_MAX = IPU_VNET_LEN + IPU_VNET_PACKET_MAX };
 
-static void check_lengths(const uint8_t *packet, uint32_t len)
+static void check_head(const uint8_t *packet, uint32_t len)
 {
     if (ipu_ip_is_v4(packet)) {
         MUST(ipu_ip_get16(packet + 2) == len);
@@ -44,7 +46,7 @@ static void check_segment(const uint8_t *packet, uint32_t len, const struct ipu_
                           bool sealed)
 {
     uint8_t protocol = segment->tcp ? IPPROTO_TCP : IPPROTO_UDP;
-    check_lengths(packet, len);
+    check_head(packet, len);
     if (!sealed)
         return;
     uint64_t sum = ipu_csum_pseudo(packet, protocol, len - segment->start);
@@ -77,6 +79,30 @@ static void cut(struct ipu_segment *segment, const uint8_t *frame, uint32_t mtu)
     free(packet);
 }
 
+static void cut_further(struct ipu_segment *segment, const uint8_t *frame, uint32_t mtu)
+{
+    uint32_t at = segment->head_len, segments = segment->left;
+    int cut_up = ipu_fragment_segments(segment, mtu, 0);
+    if (cut_up < 0)
+        return;
+    MUST((uint32_t)cut_up <= segments);
+    MUST(segment->left >= segments + (uint32_t)cut_up);
+    while (segment->left > 0) {
+        const uint8_t *payload;
+        uint8_t *head = malloc(IPU_SEGMENT_HEAD_MAX);
+        MUST(head != NULL);
+        uint32_t n = ipu_fragment_next(segment, head, &payload);
+        MUST(segment->written <= IPU_SEGMENT_HEAD_MAX);
+        MUST(segment->written + n <= mtu);
+        MUST(payload == frame + IPU_VNET_LEN + at);
+        check_head(head, segment->written + n);
+        at += n;
+        free(head);
+    }
+    MUST(segment->rest == 0);
+    MUST(at == segment->packet_len);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct input in = {data, bytes};
@@ -91,8 +117,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (len >= IPU_VNET_LEN)
         (void)ipu_classify_tx(frame + IPU_VNET_LEN, len - IPU_VNET_LEN, &flow);
     if (ipu_segment_init(&segment, frame, len, mtu) == 0) {
-        struct ipu_segment trimmed = segment;
+        struct ipu_segment trimmed = segment, further = segment;
         cut(&segment, frame, mtu);
+        if (!further.tcp && ipu_segment_fit(&further, mtu / 2) < 0)
+            cut_further(&further, frame, mtu / 2);
         MUST(ipu_segment_trim(&trimmed) <= mtu);
     }
     (void)ipu_csum_complete(frame, len);
