@@ -110,9 +110,3 @@ uint32_t ipu_guests_qpn(const struct ipu_guests *guests, const uint8_t mac[IPU_M
     const struct ipu_mac_entry *guest = ipu_mac_table_find(&guests->macs, &key, 0);
     return guest != NULL ? guest->qpn : 0;
 }
-
-bool ipu_guests_sends_as(const struct ipu_guests *guests, uint32_t qpn)
-{
-    static const struct in6_addr none;
-    return guests->qpns.count > 0 && ipu_mac_table_find(&guests->qpns, &none, qpn) != NULL;
-}

@@ -40,7 +40,11 @@ void ipu_guests_delete_qpn(struct ipu_guests *guests, const uint8_t mac[IPU_MAC_
 uint32_t ipu_guests_qpn(const struct ipu_guests *guests, const uint8_t mac[IPU_MAC_LEN]);
 
 /* Returns whether the queue pair is a guest's. */
-bool ipu_guests_sends_as(const struct ipu_guests *guests, uint32_t qpn);
+static inline bool ipu_guests_sends_as(const struct ipu_guests *guests, uint32_t qpn)
+{
+    static const struct in6_addr none;
+    return guests->qpns.count > 0 && ipu_mac_table_find(&guests->qpns, &none, qpn) != NULL;
+}
 
 /* Returns the MAC from which guests receive the packets of a host. */
 const uint8_t *ipu_guests_source(const struct ipu_guests *guests, const struct in6_addr *gid,

@@ -105,17 +105,15 @@ static int do_send_frame(struct ipu_pump *pump, const struct ipu_command *comman
     return 0;
 }
 
-/* Copies the engine's IP packet into a frame, with guests their frame. 0 or negative errno. */
+/* Copies the engine's packet, with its header, into a frame. 0 or negative errno. */
 static int take_packet(struct ipu_pump *pump, const void *data, uint32_t len,
                        struct ipu_outbound *packet)
 {
-    const uint8_t *ip = data;
-    if (pump->guests != NULL) {
-        if (len < IPU_ETHERNET_LEN)
-            return -EINVAL;
-        ip += IPU_ETHERNET_LEN;
-        len -= IPU_ETHERNET_LEN;
-    }
+    uint32_t header_len = pump->host->header_len;
+    if (len < header_len)
+        return -EINVAL;
+    const uint8_t *ip = (const uint8_t *)data + header_len;
+    len -= header_len;
     *packet = (struct ipu_outbound){.ip_len = len, .engines = true};
     if (pump->broken)
         return -ENETDOWN;
@@ -127,8 +125,7 @@ static int take_packet(struct ipu_pump *pump, const void *data, uint32_t len,
     if (packet->index == IPU_SLAB_NONE)
         return wait_for_room(pump);
     packet->frame = ipu_tx_frame(pump, packet->index);
-    if (pump->guests != NULL)
-        memcpy(packet->frame - IPU_ETHERNET_LEN, data, IPU_ETHERNET_LEN);
+    memcpy(packet->frame - header_len, data, header_len);
     memset(packet->frame, 0, IPU_VNET_LEN);
     memcpy(packet->frame + IPU_TX_IP, ip, len);
     return 0;
@@ -137,7 +134,7 @@ static int take_packet(struct ipu_pump *pump, const void *data, uint32_t len,
 /* Puts a packet of the engine into the batch; -EAGAIN: it has to wait. */
 static int forward(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
-    if (!ipu_transmit_forward(pump, packet))
+    if (!pump->host->forward(pump, packet))
         ipu_slab_put(&pump->tx, packet->index);
     return packet->again ? -EAGAIN : 0;
 }
@@ -181,35 +178,9 @@ static int do_route_answer(struct ipu_pump *pump, const struct ipu_command *comm
     return error;
 }
 
-/* Writes the engine's frame to the guests. */
-static int deliver_frame(struct ipu_pump *pump, const struct ipu_command *command)
-{
-    const struct ipu_device *device = pump->device;
-    if (command->len > IPU_ETHERNET_LEN + pump->device_mtu)
-        return -EMSGSIZE;
-    IPU_COUNT(pump, rx_from_engine);
-    ipu_receive_flush(pump); /* earlier packets go first */
-    ipu_receive_written(
-        pump, device->ops->write_frame(device->self, data_of(command), command->len), command->len);
-    return 0;
-}
-
 static int do_deliver(struct ipu_pump *pump, const struct ipu_command *command)
 {
-    if (pump->guests != NULL)
-        return deliver_frame(pump, command);
-    if (command->len > pump->device_mtu)
-        return -EMSGSIZE;
-    uint32_t index = ipu_slab_get(&pump->tx);
-    if (index == IPU_SLAB_NONE)
-        return -ENOBUFS;
-    uint8_t *frame = ipu_tx_frame(pump, index);
-    memcpy(frame + IPU_VNET_LEN, data_of(command), command->len);
-    IPU_COUNT(pump, rx_from_engine);
-    ipu_receive_deliver(pump, frame, command->len);
-    ipu_receive_flush(pump);
-    ipu_slab_put(&pump->tx, index);
-    return 0;
+    return pump->host->deliver(pump, data_of(command), command->len);
 }
 
 static int do_route_set(struct ipu_pump *pump, const struct ipu_command *command)
@@ -236,60 +207,6 @@ static int do_own_set(struct ipu_pump *pump, const struct ipu_command *command)
 {
     const struct ipu_own_set *set = &command->own_set;
     return ipu_admission_set_own(&pump->admission, &set->ip, set->ours != 0);
-}
-
-static int do_guest_set(struct ipu_pump *pump, const struct ipu_command *command)
-{
-    const struct ipu_guest_set *set = &command->guest_set;
-    struct ipu_guests *guests = pump->guests;
-    if (guests == NULL)
-        return -ENODEV;
-    return ipu_mac_table_set(&guests->guests, &set->ip, 0, set->mac, set->firm != 0);
-}
-
-static int do_guest_del(struct ipu_pump *pump, const struct ipu_command *command)
-{
-    if (pump->guests == NULL)
-        return -ENODEV;
-    ipu_mac_table_delete(&pump->guests->guests, &command->guest_del.ip, 0);
-    return 0;
-}
-
-static int do_guest_qpn_set(struct ipu_pump *pump, const struct ipu_command *command)
-{
-    const struct ipu_guest_qpn_set *set = &command->guest_qpn_set;
-    if (pump->guests == NULL)
-        return -ENODEV;
-    if (set->qpn != 0)
-        return ipu_guests_set_qpn(pump->guests, set->mac, set->qpn);
-    ipu_guests_delete_qpn(pump->guests, set->mac);
-    return 0;
-}
-
-static int do_mac_set(struct ipu_pump *pump, const struct ipu_command *command)
-{
-    if (pump->guests == NULL)
-        return -ENODEV;
-    memcpy(pump->guests->own, command->mac_set.mac, IPU_MAC_LEN);
-    return 0;
-}
-
-static int do_host_mac_set(struct ipu_pump *pump, const struct ipu_command *command)
-{
-    const struct ipu_host_mac_set *set = &command->host_mac_set;
-    struct ipu_guests *guests = pump->guests;
-    if (guests == NULL)
-        return -ENODEV;
-    return ipu_mac_table_set(&guests->hosts, &set->gid, set->qpn, set->mac, false);
-}
-
-static int do_host_mac_del(struct ipu_pump *pump, const struct ipu_command *command)
-{
-    const struct ipu_host_mac_del *del = &command->host_mac_del;
-    if (pump->guests == NULL)
-        return -ENODEV;
-    ipu_mac_table_delete(&pump->guests->hosts, &del->gid, del->qpn);
-    return 0;
 }
 
 static int do_capture(struct ipu_pump *pump, const struct ipu_command *command)
@@ -333,19 +250,67 @@ static int do_tx_mode_set(struct ipu_pump *pump, const struct ipu_command *comma
     return ipu_connection_set_tx_mode(pump, &command->tx_mode_set);
 }
 
-typedef int handler(struct ipu_pump *pump, const struct ipu_command *command);
+/* ---- guests */
 
-static handler *const handlers[IPU_COMMAND_TYPES] = {
+static int do_guest_set(struct ipu_guests *guests, const struct ipu_command *command)
+{
+    const struct ipu_guest_set *set = &command->guest_set;
+    return ipu_mac_table_set(&guests->guests, &set->ip, 0, set->mac, set->firm != 0);
+}
+
+static int do_guest_del(struct ipu_guests *guests, const struct ipu_command *command)
+{
+    ipu_mac_table_delete(&guests->guests, &command->guest_del.ip, 0);
+    return 0;
+}
+
+static int do_guest_qpn_set(struct ipu_guests *guests, const struct ipu_command *command)
+{
+    const struct ipu_guest_qpn_set *set = &command->guest_qpn_set;
+    if (set->qpn != 0)
+        return ipu_guests_set_qpn(guests, set->mac, set->qpn);
+    ipu_guests_delete_qpn(guests, set->mac);
+    return 0;
+}
+
+static int do_mac_set(struct ipu_guests *guests, const struct ipu_command *command)
+{
+    memcpy(guests->own, command->mac_set.mac, IPU_MAC_LEN);
+    return 0;
+}
+
+static int do_host_mac_set(struct ipu_guests *guests, const struct ipu_command *command)
+{
+    const struct ipu_host_mac_set *set = &command->host_mac_set;
+    return ipu_mac_table_set(&guests->hosts, &set->gid, set->qpn, set->mac, false);
+}
+
+static int do_host_mac_del(struct ipu_guests *guests, const struct ipu_command *command)
+{
+    const struct ipu_host_mac_del *del = &command->host_mac_del;
+    ipu_mac_table_delete(&guests->hosts, &del->gid, del->qpn);
+    return 0;
+}
+
+/* ---- all commands */
+
+typedef int handler(struct ipu_pump *pump, const struct ipu_command *command);
+typedef int guest_handler(struct ipu_guests *guests, const struct ipu_command *command);
+
 #define X(NAME, handler) [IPU_COMMAND_##NAME] = do_##handler,
-    IPU_COMMANDS(X)
+static handler *const handlers[IPU_COMMAND_TYPES] = {IPU_COMMANDS(X)};
+static guest_handler *const guest_handlers[IPU_COMMAND_TYPES] = {IPU_GUEST_COMMANDS(X)};
 #undef X
-};
 
 static int execute(struct ipu_pump *pump, const struct ipu_command *command)
 {
-    if (command->type >= IPU_COMMAND_TYPES || handlers[command->type] == NULL)
+    if (command->type >= IPU_COMMAND_TYPES)
         return -EINVAL;
-    return handlers[command->type](pump, command);
+    if (handlers[command->type] != NULL)
+        return handlers[command->type](pump, command);
+    if (guest_handlers[command->type] == NULL)
+        return -EINVAL;
+    return pump->host->has_guests ? guest_handlers[command->type](&pump->guests, command) : -ENODEV;
 }
 
 static bool is_packet(const struct ipu_command *command)

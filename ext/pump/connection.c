@@ -353,9 +353,7 @@ static void deliver_whole(struct ipu_pump *pump, uint8_t *vnet, struct virtio_ne
         ipu_write_share_count(&pump->share, (uint32_t)len);
         (void)ipu_write_share_spend(&pump->share, pump->share.current);
     }
-    const struct ipu_frame_received source = {.has_grh = 0};
-    if (pump->guests != NULL &&
-        !ipu_handoff_receive(pump, vnet + IPU_VNET_LEN, len - IPU_VNET_LEN, &source))
+    if (!ipu_host_receive(pump, vnet + IPU_VNET_LEN, len - IPU_VNET_LEN, NULL, 0))
         return;
     ipu_coalesce_flush(&pump->coalesce); /* earlier packets go first */
     ipu_vnet_write(vnet, header);

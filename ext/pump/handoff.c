@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/frame.h"
 #include "core/ip_header.h"
-#include "core/guests.h"
+#include "device/trunk.h"
 #include "pump/pump_state.h"
 
 /*
@@ -14,19 +13,6 @@
  * under the key 100::MAC, a prefix that no host has (RFC 6666). All that the pump does not know
  * goes to the engine (ipoibu/proto/ethernet/handoff.py).
  */
-int ipu_handoff_init(struct ipu_pump *pump)
-{
-    pump->guests = calloc(1, sizeof *pump->guests);
-    return pump->guests == NULL ? -ENOMEM : ipu_guests_init(pump->guests);
-}
-
-void ipu_handoff_free(struct ipu_pump *pump)
-{
-    if (pump->guests != NULL)
-        ipu_guests_free(pump->guests);
-    free(pump->guests);
-}
-
 enum {
     RARP = 0x8035,        /* a hypervisor's notice of a guest that migrated */
     VLAN = 0x8100,        /* IEEE 802.1Q, */
@@ -54,17 +40,6 @@ static struct in6_addr key_of(const uint8_t *mac)
     struct in6_addr key = {.s6_addr = {[0] = 1}};
     memcpy(key.s6_addr + sizeof key - IPU_MAC_LEN, mac, IPU_MAC_LEN);
     return key;
-}
-
-void ipu_handoff_route(const struct ipu_pump *pump, struct ipu_outbound *packet,
-                       struct in6_addr *next_hop)
-{
-    const uint8_t *receiver = ethernet_of(packet);
-    packet->source_qpn = ipu_guests_qpn(pump->guests, receiver + IPU_MAC_LEN);
-    if (!is_group_mac(receiver))
-        *next_hop = key_of(receiver);
-    else if (is_broadcast(receiver))
-        *next_hop = (struct in6_addr){.s6_addr = {[10] = 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
 }
 
 /* Leaves the padding of a short frame out (IEEE 802.3 §3.2.7). */
@@ -96,7 +71,7 @@ static const struct ipu_mac_entry *sender_of(const struct ipu_pump *pump, const 
         source = ipu_classify_map4(ip + 12);
     else
         memcpy(&source, ip + 8, sizeof source);
-    return ipu_mac_table_find(&pump->guests->guests, &source, 0);
+    return ipu_mac_table_find(&pump->guests.guests, &source, 0);
 }
 
 /* Returns whether a packet to one address goes to the MAC of a group. */
@@ -117,7 +92,7 @@ static void drop_spoofed(struct ipu_pump *pump, const struct ipu_mac_entry *gues
         (void)ipu_event_emit(pump, &event, sender); /* for people: a full ring loses it */
 }
 
-bool ipu_handoff_may_leave(struct ipu_pump *pump, struct ipu_outbound *packet)
+static bool may_leave(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
     const uint8_t *ethernet = ethernet_of(packet);
     const uint8_t *ip = packet->frame + IPU_TX_IP;
@@ -152,6 +127,30 @@ bool ipu_handoff_may_leave(struct ipu_pump *pump, struct ipu_outbound *packet)
     return true;
 }
 
+/* Returns the key of the host to whose MAC the packet goes; a group, or 255.255.255.255 for a
+ * broadcast. */
+static struct in6_addr next_hop_of(const struct ipu_outbound *packet)
+{
+    const uint8_t *receiver = ethernet_of(packet);
+    if (!is_group_mac(receiver))
+        return key_of(receiver);
+    if (is_broadcast(receiver))
+        return (struct in6_addr){.s6_addr = {[10] = 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
+    return packet->flow.dst;
+}
+
+static bool forward(struct ipu_pump *pump, struct ipu_outbound *packet)
+{
+    const struct in6_addr next_hop = next_hop_of(packet);
+    packet->source_qpn = ipu_guests_qpn(&pump->guests, ethernet_of(packet) + IPU_MAC_LEN);
+    return ipu_transmit_to(pump, packet, &next_hop);
+}
+
+static bool transmit(struct ipu_pump *pump, struct ipu_outbound *packet)
+{
+    return may_leave(pump, packet) && forward(pump, packet);
+}
+
 /* Gives the engine a packet to an address that no guest has. */
 static void ask_engine(struct ipu_pump *pump, const uint8_t *ip, size_t ip_len,
                        const struct ipu_frame_received *source)
@@ -166,20 +165,57 @@ static void ask_engine(struct ipu_pump *pump, const uint8_t *ip, size_t ip_len,
         IPU_COUNT(pump, rx_event_ring_full);
 }
 
-bool ipu_handoff_receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len,
-                         const struct ipu_frame_received *source)
+static bool receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len, const uint8_t *grh,
+                    uint32_t src_qpn)
 {
+    const struct ipu_frame_received source = ipu_receive_origin(grh, src_qpn);
     uint8_t *ethernet = ip - IPU_VNET_LEN - IPU_ETHERNET_LEN;
     uint8_t receiver[IPU_MAC_LEN];
-    if (!ipu_guests_destination(pump->guests, pump->receiving_qpn, ip, receiver)) {
-        ask_engine(pump, ip, ip_len, source);
+    if (!ipu_guests_destination(&pump->guests, pump->receiving_qpn, ip, receiver)) {
+        ask_engine(pump, ip, ip_len, &source);
         return false;
     }
-    const uint8_t *sender = pump->guests->own;
-    if (source->has_grh)
-        sender = ipu_guests_source(pump->guests, &source->sgid, source->src_qpn);
+    const uint8_t *sender = pump->guests.own;
+    if (source.has_grh)
+        sender = ipu_guests_source(&pump->guests, &source.sgid, source.src_qpn);
     memcpy(ethernet, receiver, IPU_MAC_LEN);
     memcpy(ethernet + IPU_MAC_LEN, sender, IPU_MAC_LEN);
     ipu_ip_put16(ethernet + 2 * IPU_MAC_LEN, ipu_ip_is_v4(ip) ? IPU_TYPE_IPV4 : IPU_TYPE_IPV6);
     return true;
 }
+
+static int deliver(struct ipu_pump *pump, const void *data, uint32_t len)
+{
+    const struct ipu_device *device = pump->device;
+    if (len > IPU_ETHERNET_LEN + pump->device_mtu)
+        return -EMSGSIZE;
+    IPU_COUNT(pump, rx_from_engine);
+    ipu_receive_flush(pump); /* earlier packets go first */
+    ipu_receive_written(pump, device->ops->write_frame(device->self, data, len), len);
+    return 0;
+}
+
+static bool is_sender(const struct ipu_pump *pump, const uint8_t *ip)
+{
+    (void)pump, (void)ip;
+    return true;
+}
+
+static bool is_gateway(const struct ipu_outbound *packet, const struct in6_addr *next_hop)
+{
+    (void)packet, (void)next_hop;
+    return false;
+}
+
+const struct ipu_host_side ipu_ethernet_host = {
+    .room = IPU_TAP_ROOM,
+    .header_len = IPU_ETHERNET_LEN,
+    .tag_len = IPU_VLAN_TAG_LEN,
+    .has_guests = true,
+    .transmit = transmit,
+    .forward = forward,
+    .receive = receive,
+    .deliver = deliver,
+    .is_sender = is_sender,
+    .is_gateway = is_gateway,
+};

@@ -20,24 +20,17 @@ static bool has_ring_left(struct ipu_pump *pump)
     return ipu_ring_free_bytes(&pump->events) >= pump->events.capacity_bytes / RING_RESERVE;
 }
 
-/* Returns a guest's packet with its Ethernet header in front, and adds to its length. */
-static const uint8_t *with_ethernet(const struct ipu_outbound *packet, size_t *len)
-{
-    uint8_t *frame = packet->frame + IPU_TX_IP - IPU_ETHERNET_LEN;
-    memmove(frame, packet->frame - IPU_ETHERNET_LEN, IPU_ETHERNET_LEN); /* over the vnet header */
-    *len += IPU_ETHERNET_LEN;
-    return frame;
-}
-
+/* Emits an event with the packet, and with the link-layer header of its host side. */
 static bool emit(struct ipu_pump *pump, uint32_t type, const struct ipu_outbound *packet,
                  const struct in6_addr *next_hop, uint32_t mtu, size_t len)
 {
-    const uint8_t *data = packet->frame + IPU_TX_IP;
-    if (pump->guests != NULL)
-        data = with_ethernet(packet, &len);
+    uint32_t header_len = pump->host->header_len;
+    uint8_t *data = packet->frame + IPU_TX_IP - header_len;
+    memmove(data, packet->frame - header_len, header_len); /* over the vnet header */
     /* `too_big` begins with the next hop, and the other events have only the next hop. */
-    struct ipu_event event = {
-        .type = type, .len = (uint32_t)len, .too_big = {.next_hop = *next_hop, .mtu = mtu}};
+    struct ipu_event event = {.type = type,
+                              .len = header_len + (uint32_t)len,
+                              .too_big = {.next_hop = *next_hop, .mtu = mtu}};
     bool emitted = ipu_event_emit(pump, &event, data);
     if (!emitted)
         IPU_COUNT(pump, tx_event_ring_full);
@@ -72,10 +65,9 @@ static bool may_resolve(struct ipu_pump *pump, uint32_t type, const struct ipu_o
         return true; /* the engine looks at the packet, and asks nobody */
     struct ipu_resolution *resolution = &pump->resolution;
     uint64_t now_ms = ipu_clock_coarse_ms();
-    const struct ipu_flow *flow = &packet->flow;
     struct ipu_resolution_flow source =
         ipu_resolution_flow_of(resolution, packet->frame + IPU_TX_IP, packet->ip_len);
-    bool is_gateway = pump->guests == NULL && memcmp(next_hop, &flow->dst, sizeof *next_hop) != 0;
+    bool is_gateway = pump->host->is_gateway(packet, next_hop);
     enum ipu_resolution_verdict verdict = IPU_RESOLVE;
     if (type == IPU_EVENT_MISS)
         verdict = ipu_resolution_judge(resolution, next_hop, source, is_gateway, now_ms);

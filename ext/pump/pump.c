@@ -14,7 +14,6 @@
 #include "core/clock.h"
 #include "core/frame.h"
 #include "core/syscall_cost.h"
-#include "device/trunk.h"
 #include "device/vnet.h"
 #include "pump/adaptive_poll.h"
 #include "pump/pump_state.h"
@@ -314,7 +313,7 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
         .rx_frames = config->rx_frames >> config->frames_halved,
         .heads = TX_HEADS >> config->frames_halved,
     };
-    pump->tap_room = config->device->ethernet ? IPU_TAP_ROOM : 0;
+    pump->tap_room = pump->host->room;
     bool has_window = config->connected_frames > 0 && config->frames_halved == 0;
     pump->recv_len = IPU_RX_IP + config->mtu;
     if (fabric->min_recv > pump->recv_len)
@@ -323,7 +322,7 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
         sizes.rx_frames = fabric->max_recv;
     pump->read_len = IPU_VNET_LEN +
                      (config->device->offload != 0 ? IPU_VNET_PACKET_MAX : pump->device_mtu) +
-                     (config->device->ethernet ? IPU_VLAN_TAG_LEN : 0);
+                     pump->host->tag_len;
     if (sizes.tx_frames == 0) {
         sizes.tx_frames = config->device->ops->read == NULL ? TX_ENGINE_FRAMES
                           : pump->read_len >= LONG_FRAME    ? TX_SUPER_FRAMES
@@ -383,8 +382,8 @@ static int init_tables(struct ipu_pump *pump, const struct ipu_pump_config *conf
         error = ipu_admission_init(&pump->admission);
     if (error == 0)
         error = ipu_resolution_init(&pump->resolution, config->resolution_parts, NULL);
-    if (error == 0 && config->device->ethernet)
-        error = ipu_handoff_init(pump);
+    if (error == 0 && pump->host->has_guests)
+        error = ipu_guests_init(&pump->guests);
     pump->ahs.is_named = ipu_batch_names;
     pump->ahs.owner = pump;
     return error;
@@ -483,7 +482,7 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     ipu_ah_cache_free(&pump->ahs);
     ipu_admission_free(&pump->admission);
     ipu_resolution_free(&pump->resolution);
-    ipu_handoff_free(pump);
+    ipu_guests_free(&pump->guests);
     ipu_ring_free(&pump->commands);
     ipu_ring_free(&pump->events);
     ipu_ring_free(&pump->captured);
@@ -507,6 +506,7 @@ int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
     memset(pump, 0, sizeof *pump);
     pump->fabric = config->fabric;
     pump->device = config->device;
+    pump->host = config->device->ethernet ? &ipu_ethernet_host : &ipu_ip_host;
     pump->mtu = config->mtu;
     pump->device_mtu = config->device_mtu > config->mtu ? config->device_mtu : config->mtu;
     pump->busy_poll_ns = config->busy_poll_us * (uint64_t)IPU_NS_PER_US;

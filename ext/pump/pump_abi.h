@@ -14,10 +14,11 @@
  * record is a head, whose `type` says which member of the union holds its arguments, and `len`
  * bytes of data behind it. IP addresses are 16 bytes, IPv4 as ::ffff:a.b.c.d.
  *
- * A new command takes three places: its struct and its line of IPU_COMMANDS here, its handler in
- * command.c, its method in ext/python/pump.pyx. A new event takes two: its line of IPU_EVENTS here,
- * and its line of EVENTS in ipoibu/endpoint/shell.py. Somebody then emits it (ipu_event_emit(),
- * with ipu_event_spend() where a peer can cause it). Only new arguments take more: their struct, a
+ * A new command takes three places: its struct and its line of IPU_COMMANDS here (of
+ * IPU_GUEST_COMMANDS, if it is for guests behind a TAP alone), its handler in command.c, its
+ * method in ext/python/pump.pyx. A new event takes two: its line of IPU_EVENTS here, and its
+ * line of EVENTS in ipoibu/endpoint/shell.py. Somebody then emits it (ipu_event_emit(), with
+ * ipu_event_spend() where a peer can cause it). Only new arguments take more: their struct, a
  * member of the union and its line of IPU_EVENT_MEMBERS, and the branch of decode() in pump.pyx
  * that sets fields of Event. tests/unit/core/test_pump_abi.py checks all of this.
  */
@@ -156,12 +157,6 @@ struct ipu_tx_mode_set {
     X(FORWARD, forward)         /* the same, but a miss is an event */                             \
     X(DELIVER, deliver)         /* data: an IP packet, to the device */                            \
     X(OWN_SET, own_set)                                                                            \
-    X(GUEST_SET, guest_set)                                                                        \
-    X(GUEST_DEL, guest_del)                                                                        \
-    X(GUEST_QPN_SET, guest_qpn_set)                                                                \
-    X(MAC_SET, mac_set)                                                                            \
-    X(HOST_MAC_SET, host_mac_set)                                                                  \
-    X(HOST_MAC_DEL, host_mac_del)                                                                  \
     X(CAPTURE, capture)                                                                            \
     X(BUSY_POLL, busy_poll)                                                                        \
     X(DHCP_WATCH, dhcp_watch) /* DHCP messages of both directions to one host go to the engine */  \
@@ -170,10 +165,18 @@ struct ipu_tx_mode_set {
     X(CONNECTION_DEL, connection_del)                                                              \
     X(TX_MODE_SET, tx_mode_set)
 
+#define IPU_GUEST_COMMANDS(X)                                                                      \
+    X(GUEST_SET, guest_set)                                                                        \
+    X(GUEST_DEL, guest_del)                                                                        \
+    X(GUEST_QPN_SET, guest_qpn_set)                                                                \
+    X(MAC_SET, mac_set)                                                                            \
+    X(HOST_MAC_SET, host_mac_set)                                                                  \
+    X(HOST_MAC_DEL, host_mac_del)
+
 enum ipu_command_type {
     IPU_COMMAND_NONE = 0,
 #define X(NAME, handler) IPU_COMMAND_##NAME,
-    IPU_COMMANDS(X)
+    IPU_COMMANDS(X) IPU_GUEST_COMMANDS(X)
 #undef X
         IPU_COMMAND_TYPES
 };

@@ -10,6 +10,7 @@
 #include "core/counter.h"
 #include "core/csum.h"
 #include "core/frame.h"
+#include "core/guests.h"
 #include "core/slab.h"
 #include "pump/admission.h"
 #include "pump/ah_cache.h"
@@ -17,6 +18,7 @@
 #include "pump/classify.h"
 #include "pump/coalesce.h"
 #include "pump/flow_key.h"
+#include "pump/host_side.h"
 #include "pump/neigh.h"
 #include "pump/pump.h"
 #include "pump/pump_abi.h"
@@ -83,15 +85,16 @@ enum ipu_woken_by { IPU_WOKEN_NOT, IPU_WOKEN_BY_DEVICE, IPU_WOKEN_BY_OTHERS };
 struct ipu_pump {
     struct ipu_fabric *fabric;
     struct ipu_device *device;
-    uint32_t mtu;        /* by datagram */
-    uint32_t device_mtu; /* of the device; larger than mtu in connected mode */
-    uint32_t read_len;   /* bytes of the longest frame of the device */
-    uint32_t recv_len;   /* bytes of one posted receive */
+    const struct ipu_host_side *host; /* by the kind of frames that the device has */
+    uint32_t mtu;                     /* by datagram */
+    uint32_t device_mtu;              /* of the device; larger than mtu in connected mode */
+    uint32_t read_len;                /* bytes of the longest frame of the device */
+    uint32_t recv_len;                /* bytes of one posted receive */
     uint64_t busy_poll_ns;
     bool adaptive;
 
     struct ipu_slab tx;    /* frames between the device and a completed send */
-    uint32_t tap_room;     /* bytes in front of each, and of messages: for Ethernet addresses */
+    uint32_t tap_room;     /* bytes in front of each, and of messages: of the host side */
     struct ipu_slab heads; /* headers of segments, until their send has completed */
     struct ipu_slab rx;    /* frames posted to the fabric or being delivered */
     struct ipu_neigh_table neigh;
@@ -100,7 +103,7 @@ struct ipu_pump {
     struct ipu_ah_cache ahs;
     struct ipu_admission admission;
     struct ipu_resolution resolution;
-    struct ipu_guests *guests; /* behind a TAP; NULL where the device has IP packets */
+    struct ipu_guests guests; /* behind a TAP; empty for ever where the device has IP packets */
     struct ipu_ring commands, events, captured;
     struct ipu_capture tap;
     struct ipu_counters counters;
@@ -252,9 +255,14 @@ struct ipu_outbound {
     uint32_t source_qpn; /* a guest's own; else 0 */
 };
 
-/* Takes the frame when it returns true; otherwise it has counted the packet, given it to the
- * engine, or set `again`. If the packet is a super-frame, there must be no other current one. */
+/* Looks up the route of an IP packet, and sends it. Takes the frame when it returns true; otherwise
+ * it has counted the packet, given it to the engine, or set `again`. If the packet is a
+ * super-frame, there must be no other current one. */
 bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet);
+
+/* Does the same by the next hop that the caller has chosen. */
+bool ipu_transmit_to(struct ipu_pump *pump, struct ipu_outbound *packet,
+                     const struct in6_addr *next_hop);
 
 /* Returns a frame of `tx`: [vnet][IP]. */
 static inline uint8_t *ipu_tx_frame(const struct ipu_pump *pump, uint32_t index)
@@ -295,24 +303,13 @@ bool ipu_miss_emit(struct ipu_pump *pump, uint32_t type, const struct ipu_outbou
 /* Asks the engine to resolve a hop whose flows go by another hop meanwhile. */
 void ipu_miss_want(struct ipu_pump *pump, const struct in6_addr *hop);
 
-/* handoff.c, with guests behind a TAP. Returns 0, -ENOMEM or an error of getrandom(2). */
-int ipu_handoff_init(struct ipu_pump *pump);
-void ipu_handoff_free(struct ipu_pump *pump);
-
-/* Returns whether a guest's packet goes to the link; otherwise it ends here, counted, or the engine
- * has it. */
-bool ipu_handoff_may_leave(struct ipu_pump *pump, struct ipu_outbound *packet);
-
-/* Replaces the next hop by the key of the host to whose MAC the packet goes, or by 255.255.255.255
- * for a broadcast; a group stays. Sets the queue pair that the packet comes from. */
-void ipu_handoff_route(const struct ipu_pump *pump, struct ipu_outbound *packet,
-                       struct in6_addr *next_hop);
-
-/* Writes the Ethernet header of a packet of the link, which has IPU_VNET_LEN + IPU_ETHERNET_LEN
- * bytes of room in front. False: no guest has its destination; the engine has it, or it is
- * counted. */
-bool ipu_handoff_receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len,
-                         const struct ipu_frame_received *source);
+/* Returns whether a packet of the link goes to the device: see `receive` of struct ipu_host_side.
+ */
+static inline bool ipu_host_receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len,
+                                    const uint8_t *grh, uint32_t src_qpn)
+{
+    return pump->host->receive == NULL || pump->host->receive(pump, ip, ip_len, grh, src_qpn);
+}
 
 /* next_hop.c: the next hop of a packet whose route is of a kind from IPU_ROUTE_UNREACHABLE on.
  * False: the packet ends here, counted. */
@@ -406,6 +403,9 @@ static inline void ipu_connection_back(struct ipu_pump *pump, uint32_t index)
 
 /* Reaps, receives, and releases connections; returns the amount of work done. */
 int ipu_connection_poll(struct ipu_pump *pump, int max);
+
+/* receive.c: returns where a frame came from, for an event. */
+struct ipu_frame_received ipu_receive_origin(const uint8_t *grh, uint32_t src_qpn);
 
 /* command.c: runs at most max commands, whatever the batch holds and even with a current
  * super-frame. */

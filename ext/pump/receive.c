@@ -18,7 +18,7 @@
  *    took.
  * 7. ipu_receive_post() gives the frames back to the fabric.
  */
-static struct ipu_frame_received origin(const uint8_t *grh, uint32_t src_qpn)
+struct ipu_frame_received ipu_receive_origin(const uint8_t *grh, uint32_t src_qpn)
 {
     struct ipu_frame_received frame = {.src_qpn = src_qpn, .has_grh = grh != NULL};
     if (grh != NULL) { /* E4: only then is the area valid */
@@ -40,8 +40,8 @@ void ipu_receive_drop(struct ipu_pump *pump, enum ipu_counter counter, const uin
         event.connection_dropped = (struct ipu_connection_dropped){
             .connection.id = pump->receiving_id, .counter = counter};
     } else {
-        event.frame_dropped =
-            (struct ipu_frame_dropped){.frame = origin(grh, src_qpn), .counter = counter};
+        event.frame_dropped = (struct ipu_frame_dropped){.frame = ipu_receive_origin(grh, src_qpn),
+                                                         .counter = counter};
     }
     (void)ipu_event_emit(pump, &event, NULL); /* for the log alone: a full ring loses it */
 }
@@ -96,8 +96,7 @@ static uint32_t place_of(const struct ipu_pump *pump, const uint8_t *grh, uint32
 /* Returns whether a datagram of our GID from this queue pair is our own, or a guest's. */
 static bool sends_as(const struct ipu_pump *pump, uint32_t qpn)
 {
-    return ipu_fabric_sends_as(pump->fabric, qpn) ||
-           (pump->guests != NULL && ipu_guests_sends_as(pump->guests, qpn));
+    return ipu_fabric_sends_as(pump->fabric, qpn) || ipu_guests_sends_as(&pump->guests, qpn);
 }
 
 static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done)
@@ -129,7 +128,8 @@ static void report_limit(struct ipu_pump *pump, const uint8_t *grh, uint32_t src
 {
     if (pump->admission.reported)
         return;
-    struct ipu_event event = {.type = IPU_EVENT_CONTROL_LIMITED, .frame = origin(grh, src_qpn)};
+    struct ipu_event event = {.type = IPU_EVENT_CONTROL_LIMITED,
+                              .frame = ipu_receive_origin(grh, src_qpn)};
     pump->admission.reported = ipu_event_emit(pump, &event, NULL);
 }
 
@@ -154,7 +154,7 @@ static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame
         break;
     }
     struct ipu_event event = {
-        .type = IPU_EVENT_FRAME, .len = (uint32_t)len, .frame = origin(grh, src_qpn)};
+        .type = IPU_EVENT_FRAME, .len = (uint32_t)len, .frame = ipu_receive_origin(grh, src_qpn)};
     if (ipu_event_emit(pump, &event, frame))
         IPU_COUNT(pump, rx_control);
     else
@@ -195,11 +195,8 @@ void ipu_receive_frame_untrusted(struct ipu_pump *pump, uint8_t *frame, size_t l
         if (pump->dhcp_watched && is_dhcp_reply(ip, len - IPU_ENCAP_LEN) &&
             pass_dhcp(pump, ip, len - IPU_ENCAP_LEN))
             break;
-        if (pump->guests != NULL) {
-            const struct ipu_frame_received source = origin(grh, src_qpn);
-            if (!ipu_handoff_receive(pump, ip, len - IPU_ENCAP_LEN, &source))
-                break;
-        }
+        if (!ipu_host_receive(pump, ip, len - IPU_ENCAP_LEN, grh, src_qpn))
+            break;
         if (pump->share.saturated)
             ipu_write_share_count(&pump->share, (uint32_t)len);
         if (pump->coalesce.kinds != 0)

@@ -13,10 +13,11 @@
  * Outbound, in the order of the functions below:
  *
  * 1. Device: ipu_transmit_read() reads frames while the batch has room.
- * 2. Classify: transmit() checks a frame. IGMP, MLD and DHCP requests go to the engine (miss.c).
+ * 2. Classify: transmit() checks a frame, may_leave() its packet. IGMP, MLD and DHCP requests go to
+ *    the engine (miss.c). A guest's frame takes the rest of this step, and the next, in handoff.c.
  * 3. Route: ipu_transmit_forward() looks up the next hop; next_hop.c chooses among several.
- * 4. Neighbour: may_send() asks the next hop's entry. Without one hold_or_miss() gives the packet
- * to the engine, which resolves the next hop and sends the packet later.
+ * 4. Neighbour: ipu_transmit_to() looks up the next hop's entry, may_send() asks it. Without one
+ *    hold_or_miss() gives the packet to the engine, which resolves the next hop and sends it later.
  * 5. MTU: fits() gives a packet that is too long to the engine, which answers the host.
  * 6. Batch: send_whole() puts the packet into the batch of datagrams or of its connection. cut()
  *    cuts a super-frame that cannot leave whole, and fills the batch with segments.
@@ -25,6 +26,7 @@
  */
 static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index);
 static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len);
+static bool forward(struct ipu_pump *pump, struct ipu_outbound *packet);
 static bool may_send(struct ipu_pump *pump, const struct ipu_outbound *packet,
                      const struct ipu_neigh *entry, const struct in6_addr *next_hop);
 static bool fits(struct ipu_pump *pump, const struct ipu_outbound *packet,
@@ -116,12 +118,10 @@ static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
 
 /* ---- classify */
 
-/* Returns whether the host's packet goes to the link; otherwise it ends here, counted, or the
+/* Returns whether the host's IP packet goes to the link; otherwise it ends here, counted, or the
  * engine has it. */
 static bool may_leave(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
-    if (pump->guests != NULL)
-        return ipu_handoff_may_leave(pump, packet);
     const uint8_t *ip = packet->frame + IPU_TX_IP;
     switch (ipu_classify_tx(ip, packet->ip_len, &packet->flow)) {
     case IPU_TX_MALFORMED:
@@ -160,7 +160,9 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
         IPU_COUNT(pump, tx_too_big);
         return false;
     }
-    return may_leave(pump, &packet) && ipu_transmit_forward(pump, &packet);
+    if (pump->host->transmit != NULL)
+        return pump->host->transmit(pump, &packet);
+    return may_leave(pump, &packet) && forward(pump, &packet);
 }
 
 /* ---- route */
@@ -243,10 +245,7 @@ static bool may_fragment(const struct ipu_pump *pump, const struct ipu_outbound 
                                  : packet->ip_len <= mtu))
         return false;
     const uint8_t *ip = packet->frame + IPU_TX_IP;
-    struct in6_addr source;
-    memcpy(&source, ip + IPU_IPV6_SOURCE, sizeof source);
-    return ipu_ip_is_v4(ip) || pump->guests != NULL ||
-           ipu_neigh_find(&pump->admission.own, &source) != NULL;
+    return ipu_ip_is_v4(ip) || pump->host->is_sender(pump, ip);
 }
 
 /* Plans the fragments of the packet, or of the segments of a super-frame. Returns how many packets
@@ -285,21 +284,32 @@ static bool send_fragments(struct ipu_pump *pump, struct ipu_outbound *packet,
     return true;
 }
 
-bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
+static bool forward(struct ipu_pump *pump, struct ipu_outbound *packet)
 {
     const struct ipu_flow *flow = &packet->flow;
     struct in6_addr next_hop = flow->dst;
-    if (pump->guests != NULL) {
-        ipu_handoff_route(pump, packet, &next_hop);
-    } else if (!flow->group) {
+    if (!flow->group) {
         enum ipu_route_kind kind = ipu_route_lookup(&pump->route, &flow->dst, &next_hop);
         if (kind >= IPU_ROUTE_UNREACHABLE && !ipu_next_hop_choose(pump, packet, kind, &next_hop))
             return false;
     }
-    struct ipu_neigh *entry = ipu_neigh_find(&pump->neigh, &next_hop);
+    return ipu_transmit_to(pump, packet, &next_hop);
+}
+
+bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
+{
+    return forward(pump, packet);
+}
+
+/* ---- neighbour */
+
+bool ipu_transmit_to(struct ipu_pump *pump, struct ipu_outbound *packet,
+                     const struct in6_addr *next_hop)
+{
+    struct ipu_neigh *entry = ipu_neigh_find(&pump->neigh, next_hop);
     if (entry == NULL)
-        return hold_or_miss(pump, packet, &next_hop);
-    if (!may_send(pump, packet, entry, &next_hop))
+        return hold_or_miss(pump, packet, next_hop);
+    if (!may_send(pump, packet, entry, next_hop))
         return false;
     uint32_t mtu = entry->mtu;
     struct ipu_connection *connection = NULL;
@@ -307,10 +317,10 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
         connection = ipu_connection_of(pump, entry->ah, &mtu);
     bool connecting = connection == NULL && entry->ah->connection != NULL;
     if (may_fragment(pump, packet, entry, mtu))
-        return send_fragments(pump, packet, entry, &next_hop, mtu);
-    if (!fits(pump, packet, &next_hop, mtu, connecting))
+        return send_fragments(pump, packet, entry, next_hop, mtu);
+    if (!fits(pump, packet, next_hop, mtu, connecting))
         return false;
-    note_use(pump, entry, &next_hop);
+    note_use(pump, entry, next_hop);
     if (connection != NULL && !ipu_connection_has_room(pump, connection))
         return hold_for_room(pump, packet, connection);
     if (connection == NULL && pump->fabric->spreads_flows)
@@ -325,8 +335,6 @@ bool ipu_transmit_forward(struct ipu_pump *pump, struct ipu_outbound *packet)
     IPU_COUNT(pump, tx_super_frames);
     return true;
 }
-
-/* ---- neighbour and MTU */
 
 /* Returns whether the entry's action lets the packet pass; otherwise it ends here, and is counted.
  */

@@ -791,7 +791,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "guests in the pump",
-        ("core/mac_table.c:slots", "pump/handoff.c:guests"),
+        ("core/mac_table.c:slots",),
         (_GUEST, _LINK),
         limits.ETHERNET_GUESTS_MAX,
         128,
