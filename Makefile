@@ -179,7 +179,7 @@ virtual-machine:
 	@tests/netns/virtual/build
 
 lab-kernel:
-	@ipoibu/lab/guests/kernel/build
+	@ipoibu/lab/machines/kernel/build
 
 venv: $(VENV)/.run build
 

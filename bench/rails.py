@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ipoibu.bench.environment import environment
-from ipoibu.lab.guests.judge import PORT, SCRIPTS
-from ipoibu.lab.guests.runner import SCENARIOS, find_kernel, run, shell, source
+from ipoibu.lab.machines.judge import PORT, SCRIPTS
+from ipoibu.lab.machines.runner import SCENARIOS, find_kernel, run, shell, source
 
 CONTENDERS = ("bond", "ipoibu")
 PING_MS = 5

@@ -22,8 +22,8 @@ from contextlib import ExitStack, contextmanager
 
 from ipoibu import Gid, Qpn
 from ipoibu._core import MemoryPort, MemorySwitch, Pump, TunDevice
-from ipoibu.ib import Destination
-from ipoibu.route import key_of
+from ipoibu.base.ib import Destination
+from ipoibu.base.route import key_of
 
 SEND = 0
 VNET_BYTES = 16

@@ -15,8 +15,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from ipoibu import Gid, Qpn
 from ipoibu._core import MemoryPort, MemorySwitch, Pump, QueueDevice
-from ipoibu.ib import Destination
-from ipoibu.route import key_of
+from ipoibu.base.ib import Destination
+from ipoibu.base.route import key_of
 
 BATCH = 64
 SEND = 0

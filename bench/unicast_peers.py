@@ -22,10 +22,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.base.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.base.limits import MESH_PORT
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.limits import MESH_PORT
 from ipoibu.wire import mesh, mgid
 from ipoibu.wire.mesh import Greeting, Operation
 from ipoibu.wire.mesh_key import KeyExchange

@@ -18,25 +18,21 @@ from typing import Any, Final
 
 from generated_page import write_or_check
 
-from ipoibu.proto import (
-    cm_state,
-    dad,
-    dhcp6_state,
-    dhcp_state,
-    group,
-    link,
-    mesh_state,
-    nud,
-    rc_connection,
-    rc_peer,
-    rdma_cm_state,
-    routers,
-    sa_path,
-    sa_requests,
-    sa_transaction,
-)
+from ipoibu.proto.cm import rdma_cm_state
+from ipoibu.proto.cm import state as cm_state
+from ipoibu.proto.dhcp import state as dhcp_state
+from ipoibu.proto.dhcp import state6 as dhcp6_state
 from ipoibu.proto.ethernet import binding
-from ipoibu.proto.table import Table
+from ipoibu.proto.groups import groups as group
+from ipoibu.proto.groups import link
+from ipoibu.proto.machine.table import Table
+from ipoibu.proto.mesh import state as mesh_state
+from ipoibu.proto.neigh import dad, nud, routers
+from ipoibu.proto.rc import connection as rc_connection
+from ipoibu.proto.rc import peer as rc_peer
+from ipoibu.proto.sa import path as sa_path
+from ipoibu.proto.sa import requests as sa_requests
+from ipoibu.proto.sa import transaction as sa_transaction
 
 PAGE: Final = Path(__file__).with_name("state-machines.md")
 
@@ -56,21 +52,21 @@ ignores the input. An input cannot happen in the states that its rows do not lis
 """
 
 MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
-    (link.MACHINE, "ipoibu/proto/link.py", "RFC 4391 §5: the broadcast group comes first."),
-    (dad.MACHINE, "ipoibu/proto/dad.py", "RFC 5227 for IPv4, RFC 4862 §5.4 for IPv6."),
+    (link.MACHINE, "ipoibu/proto/groups/link.py", "RFC 4391 §5: the broadcast group comes first."),
+    (dad.MACHINE, "ipoibu/proto/neigh/dad.py", "RFC 5227 for IPv4, RFC 4862 §5.4 for IPv6."),
     (
         dhcp_state.MACHINE,
-        "ipoibu/proto/dhcp_state.py",
+        "ipoibu/proto/dhcp/state.py",
         "RFC 2131 §4.4: one per interface that gets an address by DHCP.",
     ),
     (
         dhcp6_state.MACHINE,
-        "ipoibu/proto/dhcp6_state.py",
+        "ipoibu/proto/dhcp/state6.py",
         "RFC 8415 §18.2: one per interface that gets an address by DHCPv6.",
     ),
     (
         nud.MACHINE,
-        "ipoibu/proto/nud.py",
+        "ipoibu/proto/neigh/nud.py",
         "RFC 4861 §7.3 and Appendix C, for ARP and ND alike; FAILED is the negative cache.",
     ),
     (
@@ -80,57 +76,57 @@ MACHINES: Final[tuple[tuple[Table[Any, Any, Any], str, str], ...]] = (
     ),
     (
         routers.MACHINE,
-        "ipoibu/proto/routers.py",
+        "ipoibu/proto/neigh/routers.py",
         "One per router that advertises itself: whether the local stack may use it.",
     ),
     (
         group.MEMBERSHIP,
-        "ipoibu/proto/group.py",
+        "ipoibu/proto/groups/groups.py",
         "One per MGID: whether the interface receives its datagrams.",
     ),
     (
         group.SENDING,
-        "ipoibu/proto/group.py",
+        "ipoibu/proto/groups/groups.py",
         "One per IP group: whether the pump can send to it.",
     ),
     (
         sa_path.MACHINE,
-        "ipoibu/proto/sa_path.py",
+        "ipoibu/proto/sa/path.py",
         "Under a subnet administrator, one per port and per group that the interface sends to.",
     ),
     (
         sa_transaction.MACHINE,
-        "ipoibu/proto/sa_transaction.py",
+        "ipoibu/proto/sa/transaction.py",
         "One per request to the subnet administrator.",
     ),
     (
         sa_requests.SERVICE,
-        "ipoibu/proto/sa_requests.py",
+        "ipoibu/proto/sa/requests.py",
         "One per client: whether the subnet administrator answers.",
     ),
     (
         cm_state.MACHINE,
-        "ipoibu/proto/cm_state.py",
+        "ipoibu/proto/cm/state.py",
         "InfiniBand volume 1, §12.9: one per connection, on either side.",
     ),
     (
         rc_connection.MACHINE,
-        "ipoibu/proto/rc_connection.py",
+        "ipoibu/proto/rc/connection.py",
         "RFC 4755: one per connection. It drives the fabric and the communication manager.",
     ),
     (
         rc_peer.MACHINE,
-        "ipoibu/proto/rc_peer.py",
+        "ipoibu/proto/rc/peer.py",
         "RFC 4755: one per peer that accepts connections. It decides how packets go to that peer.",
     ),
     (
         rdma_cm_state.MACHINE,
-        "ipoibu/proto/rdma_cm_state.py",
+        "ipoibu/proto/cm/rdma_cm_state.py",
         "One per connection that the kernel's rdma_cm makes.",
     ),
     (
         mesh_state.MACHINE,
-        "ipoibu/proto/mesh_state.py",
+        "ipoibu/proto/mesh/state.py",
         "One per connection of an iWARP mesh, on either side.",
     ),
 )
@@ -226,7 +222,7 @@ def _evidence() -> str:
     """RFC 4861 §7.2.5 as `nud.EVIDENCE` has it."""
     lines = [
         "## Neighbour advertisement to input\n",
-        "`ipoibu/proto/nud.py`, RFC 4861 §7.2.5; `ipoibu/proto/arp.py` says how ARP maps onto it.\n",
+        "`ipoibu/proto/neigh/nud.py`, RFC 4861 §7.2.5; `ipoibu/proto/neigh/arp.py` maps ARP onto it.\n",
         _row(["Solicited", "Override", "cached link-layer address", "input"]),
         _row(["---"] * 4),
     ]

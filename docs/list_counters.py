@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Write docs/counters.md from the counters' explanations, `ipoibu/daemon/counters.toml`.
+"""Write docs/counters.md from the counters' explanations, `ipoibu/daemon/metrics/counters.toml`.
 
 docs/list_counters.py            write the file
 docs/list_counters.py --check    exit 1 if the file is not what would be written
@@ -14,7 +14,7 @@ from typing import Final
 
 from generated_page import write_or_check
 
-from ipoibu.daemon.counters import Section, introduction, sections
+from ipoibu.daemon.metrics.counters import Section, introduction, sections
 
 PAGE: Final = Path(__file__).with_name("counters.md")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Write the tables of docs/metrics.md from the metrics, `ipoibu/daemon/metrics.py`.
+"""Write the tables of docs/metrics.md from the metrics, `ipoibu/daemon/metrics/metrics.py`.
 
 docs/list_metrics.py            write the file
 docs/list_metrics.py --check    exit 1 if the file is not what would be written
@@ -16,7 +16,7 @@ from typing import Final
 
 from generated_page import write_or_check
 
-from ipoibu.daemon.metrics import NAMES, STATES, TALLIES, metric_name
+from ipoibu.daemon.metrics.metrics import NAMES, STATES, TALLIES, metric_name
 
 PAGE: Final = Path(__file__).with_name("metrics.md")
 

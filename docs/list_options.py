@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Write docs/options.md from the table of options, `ipoibu/daemon/options.py`.
+"""Write docs/options.md from the table of options, `ipoibu/daemon/config/options.py`.
 
 docs/list_options.py            write the file
 docs/list_options.py --check    exit 1 if the file is not what would be written
@@ -15,7 +15,7 @@ from typing import Final
 
 from generated_page import write_or_check
 
-from ipoibu.daemon.options import OPTIONS, Option
+from ipoibu.daemon.config.options import OPTIONS, Option
 
 PAGE: Final = Path(__file__).with_name("options.md")
 COLUMNS: Final = 100
@@ -23,8 +23,8 @@ COLUMNS: Final = 100
 INTRODUCTION: Final = """\
 # Options of an interface
 
-`docs/list_options.py` writes this page from the table in `ipoibu/daemon/options.py`; a test fails
-when the page and the table differ.
+`docs/list_options.py` writes this page from the table in `ipoibu/daemon/config/options.py`; a test
+fails when the page and the table differ.
 
 `ipoibu up NAME` takes all of these options. `--config FILE` reads them from a TOML file whose keys
 are the options' names without dashes in front; an option on the command line wins over the file. An

@@ -21,7 +21,7 @@ import roff
 from command_line import Command, Item, commands
 
 from ipoibu.cli.parser import build
-from ipoibu.daemon.options import OPTIONS, Option
+from ipoibu.daemon.config.options import OPTIONS, Option
 
 ROOT: Final = Path(__file__).parents[1]
 SEE_ALSO: Final = (

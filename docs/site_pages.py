@@ -42,7 +42,7 @@ ELSEWHERE: Final = (
     "SECURITY.md",
     "ext/README.md",
     "ext/soft/README.md",
-    "ipoibu/lab/guests/README.md",
+    "ipoibu/lab/machines/README.md",
 )
 
 READABLE: Final = 0.65  # how much a state machine may shrink before it scrolls

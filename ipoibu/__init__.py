@@ -9,10 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ipoibu.addr import Gid, HwAddr, PKey, Qpn
-    from ipoibu.endpoint.config import EndpointConfig
-    from ipoibu.endpoint.endpoint import Endpoint
-    from ipoibu.errors import (
+    from ipoibu.base.addr import Gid, HwAddr, PKey, Qpn
+    from ipoibu.base.errors import (
         Closed,
         IpoibuError,
         LinkError,
@@ -21,6 +19,8 @@ if TYPE_CHECKING:
         NotReady,
         UsageError,
     )
+    from ipoibu.endpoint.api.endpoint import Endpoint
+    from ipoibu.endpoint.config import EndpointConfig
 
 __all__ = [
     "Closed",
@@ -42,10 +42,10 @@ __all__ = [
 __version__: str
 
 _HOMES = {
-    "ipoibu.addr": ("Gid", "HwAddr", "PKey", "Qpn"),
-    "ipoibu.endpoint.endpoint": ("Endpoint",),
+    "ipoibu.base.addr": ("Gid", "HwAddr", "PKey", "Qpn"),
+    "ipoibu.endpoint.api.endpoint": ("Endpoint",),
     "ipoibu.endpoint.config": ("EndpointConfig",),
-    "ipoibu.errors": (
+    "ipoibu.base.errors": (
         "Closed",
         "IpoibuError",
         "LinkError",

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from ipoibu.errors import NotPermitted
+from ipoibu.base.errors import NotPermitted
 from ipoibu.lab import enter_user_namespace
 
 WORKER: Final = "PYTEST_XDIST_WORKER"

@@ -3,7 +3,7 @@
 #define IPU_LIMITS_H
 
 /* The most TX queues of one interface; each has a pump of its own. QUEUES_MAX in
- * ipoibu/limits.py. */
+ * ipoibu/base/limits.py. */
 enum { IPU_TX_QUEUES_MAX = 16 };
 
 #endif

@@ -11,7 +11,7 @@
 
 /*
  * Selects the ARP and ND messages that the engine gets when there are more than it can read. The
- * first three numbers are messages a second; ipoibu/limits.py has the same numbers and their
+ * first three numbers are messages a second; ipoibu/base/limits.py has the same numbers and their
  * reasons.
  */
 enum {

@@ -23,7 +23,7 @@
  * So a sender that has the pump for itself, or that writes as little as the others, loses nothing.
  * A merged frame counts as one write, and the pump never drops it. Senders that we have no address
  * handle of share one place, or invented senders would have as many shares as they have addresses.
- * ipoibu/limits.py has the same numbers and their reasons.
+ * ipoibu/base/limits.py has the same numbers and their reasons.
  */
 enum {
     IPU_WRITE_SHARE_UNIT = 4096,    /* a unit: a packet, or so many bytes of a longer one */

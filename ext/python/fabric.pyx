@@ -550,7 +550,7 @@ cdef class SoftConnection:
         return lend(&self.soft.connection, IPU_CONNECTION_CAPSULE, self)
 
     def program(self, attributes: RcAttributes) -> None:
-        """Move the queue pair to RTR and RTS, with the attributes of an ipoibu.ib.RcAttributes."""
+        """Move the queue pair to RTR and RTS, with the attributes of an ipoibu.base.ib.RcAttributes."""
         cdef soft_rc_attr attr
         cdef ipu_dest dest = destination(attributes.destination)
         memset(&attr, 0, sizeof(attr))

@@ -103,7 +103,7 @@ cdef inline bytes raw_address(const in6_addr *addr):
 
 
 cdef inline ipu_dest destination(object dest) except *:
-    """From an ipoibu.ib.Destination."""
+    """From an ipoibu.base.ib.Destination."""
     cdef ipu_dest out
     memset(&out, 0, sizeof(out))
     out.gid = address(dest.gid.raw)

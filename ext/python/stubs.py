@@ -31,7 +31,7 @@ PREAMBLES: Final = {
     "fabric.pyx": f"""\
 from typing import Final, Protocol
 
-from ipoibu.ib import Destination, RcAttributes
+from ipoibu.base.ib import Destination, RcAttributes
 
 {NATIVE}""",
     "device.pyx": """\
@@ -41,7 +41,7 @@ from typing import Final, Self
     "pump.pyx": f"""\
 from typing import Final, Protocol
 
-from ipoibu.ib import Destination
+from ipoibu.base.ib import Destination
 
 {NATIVE}""",
     "libc.pyx": "",

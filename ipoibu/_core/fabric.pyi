@@ -3,7 +3,7 @@
 
 from typing import Final, Protocol
 
-from ipoibu.ib import Destination, RcAttributes
+from ipoibu.base.ib import Destination, RcAttributes
 
 class _Native(Protocol):
     @property

@@ -3,7 +3,7 @@
 
 from typing import Final, Protocol
 
-from ipoibu.ib import Destination
+from ipoibu.base.ib import Destination
 
 class _Native(Protocol):
     @property

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ipoibu.base.errors import UsageError
 from ipoibu.bench.traffic import Ends, python
-from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.errors import UsageError
+from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.lab import NETDEV, Lab, LabError
 from ipoibu.lab.host import Host
 from ipoibu.lab.lab import NETDEV_MTU

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ipoibu.base.errors import UsageError
 from ipoibu.bench.environment import environment
 from ipoibu.bench.report import grid, number
 from ipoibu.bench.statistic import ratio
 from ipoibu.bench.traffic import parse_iperf3, parse_ping_us
-from ipoibu.errors import UsageError
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
-from ipoibu.lab.guests.judge import PORT, SCRIPTS
-from ipoibu.lab.guests.runner import SCENARIOS, find_kernel, run, shell, source
+from ipoibu.lab.machines.judge import PORT, SCRIPTS
+from ipoibu.lab.machines.runner import SCENARIOS, find_kernel, run, shell, source
 
 TICK_NS: Final = 1e9 / 100  # of /proc/stat: USER_HZ
 IDLE: Final = (3, 4)  # its columns idle and iowait

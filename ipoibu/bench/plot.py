@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from ipoibu.base.errors import IpoibuError
 from ipoibu.bench.report import COLUMNS, Report
-from ipoibu.errors import IpoibuError
 
 FIGURES: Final = (
     "tcp_gbit_s",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ipoibu.base.errors import IpoibuError, UsageError
 from ipoibu.bench import process, scale
 from ipoibu.bench.contender import (
     CONNECTED_MTU,
@@ -30,7 +31,6 @@ from ipoibu.bench.report import summary
 from ipoibu.bench.sandboxes import Pasta, Run, Slirp4netns
 from ipoibu.bench.traffic import Sample, measures
 from ipoibu.bench.tunnels import Fastd, WireguardGo
-from ipoibu.errors import IpoibuError, UsageError
 from ipoibu.lab import Lab
 from ipoibu.lab.underlay import LINK, underlay
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from ipoibu import Gid, Qpn
 from ipoibu._core import MemoryPort, MemorySwitch, Pump, QueueDevice
+from ipoibu.base.ib import Destination
+from ipoibu.base.route import key_of
 from ipoibu.bench import process
-from ipoibu.ib import Destination
 from ipoibu.lab import Lab, LabError
-from ipoibu.route import key_of
 
 NEIGHBOURS: Final = (1, 100, 10_000, 100_000)
 HOSTS: Final = (2, 4, 8)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipoibu.errors import UsageError
+from ipoibu.base.errors import UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser

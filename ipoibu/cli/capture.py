@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ipoibu.errors import IpoibuError, UsageError
+from ipoibu.base.errors import IpoibuError, UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -59,14 +59,14 @@ def _count(text: str) -> int:
 
 
 def _snaplen(text: str) -> int:
-    from ipoibu.daemon.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES
+    from ipoibu.daemon.control.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES
 
     return _number(text, SNAPLEN_MIN_BYTES, SNAPLEN_BYTES, "snapshot length")
 
 
 def run(options: argparse.Namespace) -> int:
-    from ipoibu.daemon.client import Client
-    from ipoibu.daemon.pcap import SNAPLEN_BYTES, cut, file_header, records_in
+    from ipoibu.daemon.control.client import Client
+    from ipoibu.daemon.control.pcap import SNAPLEN_BYTES, cut, file_header, records_in
 
     snaplen = options.snaplen or SNAPLEN_BYTES
     frames = dropped = 0

@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ipoibu.base.errors import NoSuchDevice
 from ipoibu.cli.options import add_options, given
-from ipoibu.daemon.options import options_of
-from ipoibu.errors import NoSuchDevice
+from ipoibu.daemon.config.options import options_of
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -50,7 +50,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.control.client import Client
 
     pkey = _pkey(options.pkey)
     texts = given(options, "child")
@@ -64,7 +64,7 @@ def run_add(options: argparse.Namespace) -> int:
 
 
 def run_del(options: argparse.Namespace) -> int:
-    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.control.client import Client
 
     if options.pkey is not None:
         parent, pkey = options.name, _pkey(options.pkey)
@@ -109,6 +109,6 @@ def _row(child: Mapping[str, Any]) -> list[str]:
 
 def _pkey(text: str) -> str:
     """Check the P_Key before asking the daemon, for exit code 2."""
-    from ipoibu.addr import PKey
+    from ipoibu.base.addr import PKey
 
     return str(PKey.parse(text).full)

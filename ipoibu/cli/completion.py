@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`ipoibu completion`: a script for the shell that completes commands, options, and their values.
 
-The parser, which has the options of `ipoibu.daemon.options`, defines the script.
+The parser, which has the options of `ipoibu.daemon.config.options`, defines the script.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ipoibu.daemon.changes import CHANGEABLE
-from ipoibu.daemon.options import BY_NAME, Option
-from ipoibu.endpoint.bounds import Choice
-from ipoibu.errors import IpoibuError, UsageError
-from ipoibu.fabric.device_name import PREFIX
+from ipoibu.base.bounds import Choice
+from ipoibu.base.device_name import PREFIX
+from ipoibu.base.errors import IpoibuError, UsageError
+from ipoibu.daemon.config.options import BY_NAME, Option
+from ipoibu.daemon.interface.changes import CHANGEABLE
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -65,7 +65,7 @@ def _commands(parser: Parser) -> dict[str, tuple[str, Parser]]:
 
 def interfaces() -> list[str]:
     """The running interfaces, without asking one."""
-    from ipoibu.daemon.runtime import names
+    from ipoibu.daemon.control.socket_paths import names
 
     try:
         return names()

@@ -30,8 +30,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run_check(options: argparse.Namespace) -> int:
-    from ipoibu.daemon.config import faults
-    from ipoibu.errors import UsageError
+    from ipoibu.base.errors import UsageError
+    from ipoibu.daemon.config.interface_config import faults
 
     code = 0
     for path in options.files:

@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ipoibu.errors import IpoibuError, UsageError
+from ipoibu.base.errors import IpoibuError, UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
-    from ipoibu.daemon.checkup_daemons import Shown
-    from ipoibu.host.finding import Finding
+    from ipoibu.doctor.daemons import Shown
+    from ipoibu.doctor.finding import Finding
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -49,12 +49,12 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ipoibu.addr import DEFAULT_PKEY, PKey
-    from ipoibu.daemon.checkup_daemons import daemons
-    from ipoibu.daemon.checkup_membership import memberships
-    from ipoibu.daemon.checkup_proxies import proxies
-    from ipoibu.daemon.checkup_rails import rails
-    from ipoibu.host.checkup import checkup, link_partition
+    from ipoibu.base.addr import DEFAULT_PKEY, PKey
+    from ipoibu.doctor.daemons import daemons
+    from ipoibu.doctor.machine import checkup, link_partition
+    from ipoibu.doctor.membership import memberships
+    from ipoibu.doctor.proxies import proxies
+    from ipoibu.doctor.rails import rails
 
     if options.pkey is not None and options.partitions is None and options.device is None:
         raise UsageError(
@@ -86,9 +86,9 @@ def _peers(options: argparse.Namespace) -> Iterator[Finding]:
         if options.peer_key_file is not None:
             raise UsageError("--peer-key-file needs a peer to check: give --peer HOST, too")
         return
-    from ipoibu.daemon.parsers import parse_peer_key
-    from ipoibu.fabric.device_name import PREFIX, parse_device, parse_soft
-    from ipoibu.host.checkup_peer import peer
+    from ipoibu.base.device_name import PREFIX, parse_device, parse_soft
+    from ipoibu.daemon.config.parsers import parse_peer_key
+    from ipoibu.doctor.peer import peer
 
     key = parse_peer_key(options.peer_key_file) if options.peer_key_file is not None else None
     device = parse_device(options.device)[0] if options.device is not None else ""
@@ -99,8 +99,8 @@ def _peers(options: argparse.Namespace) -> Iterator[Finding]:
 
 def _taps(shown: Shown) -> Iterator[Finding]:
     """Explain the interfaces with guests behind a TAP, as far as they still answer."""
-    from ipoibu.daemon.client import Client
-    from ipoibu.host.checkup_guests import tap
+    from ipoibu.daemon.control.client import Client
+    from ipoibu.doctor.guests import tap
     from ipoibu.host.netlink import Netlink
 
     for name, each in shown.items():
@@ -132,8 +132,8 @@ def _own_port(finding: Finding, device: str | None) -> Finding:
 
 
 def _interfaces_on(device: str) -> Iterator[str]:
-    from ipoibu.daemon.client import Client
-    from ipoibu.daemon.runtime import names
+    from ipoibu.daemon.control.client import Client
+    from ipoibu.daemon.control.socket_paths import names
 
     with suppress(IpoibuError, OSError):
         for name in names():

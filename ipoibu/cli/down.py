@@ -10,9 +10,9 @@ import select
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ipoibu.base.errors import IpoibuError
+from ipoibu.base.limits import DOWN_WAIT_S
 from ipoibu.cli.child import find
-from ipoibu.errors import IpoibuError
-from ipoibu.limits import DOWN_WAIT_S
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -36,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _end(name: str) -> None:
-    from ipoibu.daemon.client import Client, DaemonEnded
-    from ipoibu.daemon.runtime import outside_links
+    from ipoibu.daemon.control.client import Client, DaemonEnded
+    from ipoibu.daemon.control.socket_paths import outside_links
 
     links = outside_links(name)  # `--netns`: the interface is in another namespace
     with Client(links[0] if len(links) == 1 else name) as client:

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipoibu.errors import UsageError
+from ipoibu.base.errors import UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
-    from ipoibu.migration.assembly import Interface
+    from ipoibu.importer.assembly import Interface
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -50,9 +50,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ipoibu.migration.assembly import assemble
-    from ipoibu.migration.document import document
-    from ipoibu.migration.sources import read_files
+    from ipoibu.importer.assembly import assemble
+    from ipoibu.importer.document import document
+    from ipoibu.importer.sources import read_files
 
     devices = _devices(options.device)
     reading = read_files(options.files, [name for name in devices if name])
@@ -87,7 +87,7 @@ def _devices(arguments: list[str]) -> dict[str, str]:
 
 def _write(directory: Path, made: list[Interface]) -> None:
     """Write a file for each interface, or none if one of them exists."""
-    from ipoibu.migration.document import document
+    from ipoibu.importer.document import document
 
     files = {directory / f"{each.name}.toml": document(each) for each in made}
     for path in files:

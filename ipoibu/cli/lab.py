@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipoibu.base.errors import UsageError
 from ipoibu.cli.interrupts import Interrupts
 from ipoibu.cli.options import add_options, as_arguments, given
-from ipoibu.errors import UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
         return lab_guests.run(options)
 
-    from ipoibu.daemon.config import InterfaceConfig
+    from ipoibu.daemon.config.interface_config import InterfaceConfig
     from ipoibu.lab import Lab
     from ipoibu.lab.underlay import underlay
     from ipoibu.lab.user_namespace import enter_user_namespace

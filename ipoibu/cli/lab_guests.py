@@ -7,23 +7,23 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from ipoibu.base.errors import UsageError
 from ipoibu.cli.interrupts import Interrupts
 from ipoibu.cli.options import given
-from ipoibu.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from ipoibu.lab.guests.link import Link
+    from ipoibu.lab.machines.link import Link
 
 _OF_NAMESPACES: Final = ("hosts", "fabric", "partitions", "underlay")
 
 
 def run(options: argparse.Namespace) -> int:
     """Show the link, check it or run a command in the first guest; return the exit code."""
-    from ipoibu.lab.guests.link import Link
-    from ipoibu.lab.guests.runner import find_kernel
+    from ipoibu.lab.machines.link import Link
+    from ipoibu.lab.machines.runner import find_kernel
 
     refused = [name for name in _OF_NAMESPACES if vars(options)[name] is not None]
     refused += [name for name in given(options, "lab") if name != "mode"]

@@ -7,7 +7,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ipoibu.cli.set import change
-from ipoibu.daemon.options import LOG_LEVELS
+from ipoibu.daemon.config.options import LOG_LEVELS
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser

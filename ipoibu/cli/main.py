@@ -67,8 +67,8 @@ def _missing_library(error: ImportError) -> str | None:
 
 
 def _report(error: Exception) -> int:
+    from ipoibu.base.errors import IpoibuError
     from ipoibu.cli.log_format import priority
-    from ipoibu.errors import IpoibuError
 
     if os.environ.get("IPOIBU_TRACEBACK"):
         import traceback

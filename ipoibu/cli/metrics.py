@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipoibu.errors import IpoibuError, UsageError
+from ipoibu.base.errors import IpoibuError, UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -36,7 +36,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ipoibu.cli.view import ask
-    from ipoibu.daemon.metrics import Observation, registry
+    from ipoibu.daemon.metrics.metrics import Observation, registry
 
     observations: list[Observation] = []
     made = registry(lambda: observations)  # complains about a missing library first

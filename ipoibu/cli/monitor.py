@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ipoibu.errors import IpoibuError, NoSuchDevice
+from ipoibu.base.errors import IpoibuError, NoSuchDevice
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -77,7 +77,7 @@ def text(event: Event) -> str:
 
 def events(name: str | None) -> Iterator[Event]:
     """Yield the events of one interface until `DaemonEnded`, or of all interfaces for ever."""
-    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.control.client import Client
 
     if name is not None:
         with Client(name) as client:
@@ -100,14 +100,14 @@ class _Readers:
 
     def start_new(self) -> None:
         """Start to read interfaces that have come up."""
-        from ipoibu.daemon.runtime import names
+        from ipoibu.daemon.control.socket_paths import names
 
         for name in set(names()) - self._names:
             self._names.add(name)
             threading.Thread(target=self._read, args=(name,), daemon=True).start()
 
     def _read(self, name: str) -> None:
-        from ipoibu.daemon.client import Client, DaemonEnded, NotAnswering
+        from ipoibu.daemon.control.client import Client, DaemonEnded, NotAnswering
 
         try:
             with Client(name) as client:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
+from ipoibu.base.errors import UsageError
 from ipoibu.cli.view import Answers, add_view, viewer
-from ipoibu.errors import UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -72,8 +72,8 @@ def _shown(options: argparse.Namespace, words: list[str]) -> argparse.Namespace:
 
 
 def _change_proxy(action: str, words: list[str]) -> None:
-    from ipoibu.daemon.client import Client
-    from ipoibu.daemon.parsers import parse_proxy
+    from ipoibu.daemon.config.parsers import parse_proxy
+    from ipoibu.daemon.control.client import Client
 
     text, *rest = words or [""]
     parse_proxy(text)
@@ -88,9 +88,9 @@ def _change(action: str, words: list[str]) -> None:
     if words[:1] == ["proxy"] and action in ("add", "del"):
         _change_proxy(action, words[1:])
         return
-    from ipoibu.addr import HwAddr
-    from ipoibu.daemon.client import Client
-    from ipoibu.daemon.parsers import parse_ip
+    from ipoibu.base.addr import HwAddr
+    from ipoibu.daemon.config.parsers import parse_ip
+    from ipoibu.daemon.control.client import Client
 
     rest = list(words)
     ip = "" if action == "flush" else str(parse_ip(rest.pop(0) if rest else ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The options of `ipoibu.daemon.options` as arguments of `up`, `lab` and `child add`."""
+"""The options of `ipoibu.daemon.config.options` as arguments of `up`, `lab` and `child add`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ipoibu.cli.log_format import start_log
-from ipoibu.daemon.options import options_of
+from ipoibu.daemon.config.options import options_of
 
 if TYPE_CHECKING:
-    from ipoibu.daemon.config import InterfaceConfig
+    from ipoibu.daemon.config.interface_config import InterfaceConfig
 
 
 def add_options(parser: argparse.ArgumentParser, command: str) -> None:
@@ -42,7 +42,7 @@ def interface(
 
     Call this before pyverbs, which would configure the root logger, is imported.
     """
-    from ipoibu.daemon.config import InterfaceConfig
+    from ipoibu.daemon.config.interface_config import InterfaceConfig
 
     texts = given(options, "up")
     if "device" not in texts and options.config is None:

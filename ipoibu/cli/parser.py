@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
-from ipoibu.errors import UsageError
+from ipoibu.base.errors import UsageError
 
 COMMANDS: Final = (
     "up",

@@ -9,9 +9,9 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ipoibu.daemon.pings import TIMEOUT_MS, parse_target
-from ipoibu.endpoint.bounds import Range
-from ipoibu.errors import NoSuchDevice, UsageError
+from ipoibu.base.bounds import Range
+from ipoibu.base.errors import NoSuchDevice, UsageError
+from ipoibu.daemon.interface.pings import TIMEOUT_MS, parse_target
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -55,7 +55,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.control.client import Client
 
     parse_target(options.target)  # for exit code 2
     outcomes: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _interface(name: str | None) -> str:
-    from ipoibu.daemon.client import running
+    from ipoibu.daemon.control.client import running
 
     if name is not None:
         return name

@@ -25,9 +25,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ipoibu.daemon.client import Client
-    from ipoibu.daemon.reload import Outcome
-    from ipoibu.daemon.runtime import outside_links
+    from ipoibu.daemon.control.client import Client
+    from ipoibu.daemon.control.socket_paths import outside_links
+    from ipoibu.daemon.interface.reloader import Outcome
 
     links = outside_links(options.name)  # `--netns`: the interface is in another namespace
     with Client(links[0] if len(links) == 1 else options.name) as client:

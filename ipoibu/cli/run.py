@@ -7,8 +7,8 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Final
 
+from ipoibu.base.errors import UsageError
 from ipoibu.cli.options import add_interface, given, interface
-from ipoibu.errors import UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser

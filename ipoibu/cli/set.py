@@ -7,8 +7,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from ipoibu.daemon.changes import CHANGEABLE, check
-from ipoibu.daemon.options import BY_NAME
+from ipoibu.daemon.config.options import BY_NAME
+from ipoibu.daemon.interface.changes import CHANGEABLE, check
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 def change(name: str, option: str, value: str, *, as_json: bool) -> int:
     """Refuse a wrong value before asking the daemon, then have the daemon change the option."""
-    from ipoibu.daemon.client import Client
+    from ipoibu.daemon.control.client import Client
 
     word = BY_NAME[option].read(value)
     if isinstance(word, str):  # `Connected` is the mode `connected`

@@ -7,8 +7,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from ipoibu.base.errors import NoSuchDevice
 from ipoibu.cli.view import ask, columns
-from ipoibu.errors import NoSuchDevice
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from ipoibu.base.bounds import Range
+from ipoibu.base.errors import IpoibuError
 from ipoibu.cli.view import Asked, parse_period
-from ipoibu.endpoint.bounds import Range
-from ipoibu.errors import IpoibuError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipoibu.cli.view import Answers, ask
-from ipoibu.daemon.counters import counter
+from ipoibu.daemon.metrics.counters import counter
 
 Row = dict[str, Any]
 

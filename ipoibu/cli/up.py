@@ -14,8 +14,8 @@ from ipoibu.cli.options import add_interface, interface
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
-    from ipoibu.daemon.config import InterfaceConfig
-    from ipoibu.daemon.keeper import Keeper
+    from ipoibu.daemon.config.interface_config import InterfaceConfig
+    from ipoibu.daemon.handover.keeper import Keeper
     from ipoibu.host.namespace_helper import NamespaceHelper
     from ipoibu.host.netns import OpenNamespace
 
@@ -33,7 +33,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ipoibu.daemon.keeper import Keeper
+    from ipoibu.daemon.handover.keeper import Keeper
     from ipoibu.daemon.privilege import namespace_helper
 
     config = interface(options.name, options)
@@ -62,12 +62,12 @@ def _run(
     helper: NamespaceHelper | None,
     keeper: Keeper,
 ) -> None:
-    from ipoibu.daemon.elsewhere import run_elsewhere
+    from ipoibu.daemon.daemon import Daemon
+    from ipoibu.daemon.netns import run_in_netns
     from ipoibu.daemon.privilege import confine_daemon
-    from ipoibu.daemon.run import Daemon
 
     if namespace is not None:
-        run_elsewhere(config, namespace, helper, _announce, keeper)
+        run_in_netns(config, namespace, helper, _announce, keeper)
     else:
         Daemon(
             config, announce=_announce, confine=confine_daemon, helper=helper, keeper=keeper

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from ipoibu.errors import NoSuchDevice, UsageError
+from ipoibu.base.errors import NoSuchDevice, UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -93,8 +93,8 @@ def viewer(
 def ask(command: str, name: str | None, leave_out: Container[str] = ()) -> Asked:
     """Return the answer of one interface, or of all in this namespace except those to leave out, and those
     that end meanwhile."""
-    from ipoibu.daemon.client import Client, DaemonEnded, NotAnswering
-    from ipoibu.daemon.runtime import names
+    from ipoibu.daemon.control.client import Client, DaemonEnded, NotAnswering
+    from ipoibu.daemon.control.socket_paths import names
 
     if name is not None:
         with Client(name) as client:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ipoibu.daemon.pcap import Frame
-from ipoibu.proto.transition import Transition
+from ipoibu.daemon.control.pcap import Frame
+from ipoibu.proto.machine.transition import Transition
 
 
 class Observed(Protocol):

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 import ipoibu
-from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.daemon.lease_dir import default_lease_dir, make_lease_dir
-from ipoibu.daemon.outside import Outside
-from ipoibu.daemon.runtime import make_namespace_dir, runtime_dir
+from ipoibu.base.device_name import PREFIX
+from ipoibu.base.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
+from ipoibu.daemon.config.interface_config import InterfaceConfig
+from ipoibu.daemon.config.lease_dir import default_lease_dir, make_lease_dir
+from ipoibu.daemon.control.socket_paths import make_namespace_dir, runtime_dir
+from ipoibu.daemon.outside_threads import OutsideThreads
 from ipoibu.fabric.base import MeshOptions
-from ipoibu.fabric.device_name import PREFIX
-from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netns import OpenNamespace
 from ipoibu.host.tun import TUN_PATH
@@ -50,7 +50,7 @@ _WRITE: Final = (
 _RDMA_DEVICES: Final = "/dev/infiniband"
 
 
-def confine_daemon(config: InterfaceConfig, outside: Outside | None = None) -> None:
+def confine_daemon(config: InterfaceConfig, outside: OutsideThreads | None = None) -> None:
     """Carry out the stages that `config` asks for; call it while the process has one thread, and those of
     `outside`. Each stage binds a thread and those that it starts, but the user is the process's.
 

@@ -6,20 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ipoibu.addr import HwAddr, IpAddress
-from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.daemon.kernel_side import KernelStack
-from ipoibu.daemon.neighbours import NeighbourTable
+from ipoibu.base.addr import HwAddr, IpAddress
+from ipoibu.base.ib import PartitionParams, PortInfo
+from ipoibu.daemon.config.interface_config import InterfaceConfig
+from ipoibu.daemon.interface.kernel_side import KernelStack
+from ipoibu.daemon.interface.neighbour_changes import NeighbourTable
 from ipoibu.daemon.observed import Observed
 from ipoibu.endpoint.callbacks import Callbacks
-from ipoibu.endpoint.kept import Kept
+from ipoibu.endpoint.handover import Handover
 from ipoibu.host.tun import Tun
-from ipoibu.ib import PartitionParams, PortInfo
-from ipoibu.proto.ethernet.config import EthernetConfig
+from ipoibu.proto.ethernet_config import EthernetConfig
 
 
 class RunnableEndpoint(KernelStack, NeighbourTable, Observed, Protocol):
-    """The part of `ipoibu.endpoint.endpoint.Endpoint` that the daemon uses."""
+    """The part of `ipoibu.endpoint.api.endpoint.Endpoint` that the daemon uses."""
 
     @property
     def port(self) -> PortInfo: ...
@@ -49,4 +49,4 @@ class RunnableEndpoint(KernelStack, NeighbourTable, Observed, Protocol):
     def close(self) -> None: ...
 
 
-MakeEndpoint = Callable[[InterfaceConfig, Tun, Callbacks, Kept], RunnableEndpoint]
+MakeEndpoint = Callable[[InterfaceConfig, Tun, Callbacks, Handover], RunnableEndpoint]

@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu import limits
+from ipoibu.base import limits
 
 
 class Filler(enum.Enum):
@@ -74,14 +74,14 @@ _ENGINE: Final = (
     Table(
         "neighbours",
         (
-            "proto/neigh.py:Neighbours._entries",
-            "proto/neigh.py:Neighbours._strangers",
-            "proto/neigh.py:Neighbours._known",
-            "proto/neigh.py:Neighbours._owners",
-            "proto/neigh.py:Neighbours._unsettled",
-            "proto/timers.py:Timers._due",
-            "proto/timers.py:Timers._filed",
-            "proto/timers.py:Timers._heap",
+            "proto/neigh/neighbours.py:Neighbours._entries",
+            "proto/neigh/neighbours.py:Neighbours._strangers",
+            "proto/neigh/neighbours.py:Neighbours._known",
+            "proto/neigh/neighbours.py:Neighbours._owners",
+            "proto/neigh/neighbours.py:Neighbours._unsettled",
+            "proto/machine/timers.py:Timers._due",
+            "proto/machine/timers.py:Timers._filed",
+            "proto/machine/timers.py:Timers._heap",
         ),
         (_LINK, _LOCAL),
         limits.NEIGH_MAX,
@@ -93,9 +93,9 @@ _ENGINE: Final = (
     Table(
         "packets that wait for neighbours",
         (
-            "proto/neigh.py:Neighbours._pending",
-            "proto/waiting.py:Waiting._queues",
-            "proto/waiting.py:_Queue.packets",
+            "proto/neigh/neighbours.py:Neighbours._pending",
+            "proto/machine/waiting.py:Waiting._queues",
+            "proto/machine/waiting.py:_Queue.packets",
         ),
         (_LOCAL,),
         limits.NEIGH_PENDING_TOTAL_BYTES,
@@ -106,7 +106,7 @@ _ENGINE: Final = (
     ),
     Table(
         "packets to dead next hops that wait for other routes",
-        ("endpoint/rerouting.py:Rerouting._refusals",),
+        ("endpoint/datapath/rerouting.py:Rerouting._refusals",),
         (_LOCAL,),
         limits.REROUTED_REFUSALS_MAX,
         limits.IP_PACKET_MAX_BYTES + 2000,
@@ -115,7 +115,7 @@ _ENGINE: Final = (
     ),
     Table(
         "advertising routers",
-        ("proto/routers.py:Routers._routers",),
+        ("proto/neigh/routers.py:Routers._routers",),
         (_LINK,),
         limits.ROUTERS_MAX,
         2048 + limits.ROUTER_ADVERTISEMENT_MAX_BYTES,
@@ -126,7 +126,7 @@ _ENGINE: Final = (
     ),
     Table(
         "prefixes and routes of router advertisements",
-        ("proto/advertised.py:Advertised._entries",),
+        ("proto/neigh/advertised_routes.py:Advertised._entries",),
         (_LINK,),
         limits.ADVERTISED_MAX,
         1000,
@@ -137,7 +137,7 @@ _ENGINE: Final = (
     ),
     Table(
         "own addresses",
-        ("proto/dad.py:Addresses._addresses", "proto/dad.py:Addresses._broadcasts"),
+        ("proto/neigh/dad.py:Addresses._addresses", "proto/neigh/dad.py:Addresses._broadcasts"),
         (_LINK, _SERVER, _LOCAL),
         limits.ADDRESSES_MAX,
         1800,
@@ -147,7 +147,7 @@ _ENGINE: Final = (
     ),
     Table(
         "groups that we receive",
-        ("proto/group.py:Groups._groups", "proto/group.py:_Group.users"),
+        ("proto/groups/groups.py:Groups._groups", "proto/groups/groups.py:_Group.users"),
         (_LOCAL, _GUEST),
         limits.GROUPS_MAX,
         1800,
@@ -157,7 +157,7 @@ _ENGINE: Final = (
     ),
     Table(
         "groups that we send to",
-        ("proto/group.py:Groups._senders",),
+        ("proto/groups/groups.py:Groups._senders",),
         (_LOCAL, _GUEST),
         limits.GROUPS_MAX,
         1400,
@@ -166,7 +166,10 @@ _ENGINE: Final = (
     ),
     Table(
         "groups of local programs",
-        ("proto/listeners.py:Listeners._interest", "proto/listeners.py:Listeners._listed"),
+        (
+            "proto/groups/listeners.py:Listeners._interest",
+            "proto/groups/listeners.py:Listeners._listed",
+        ),
         (_LOCAL,),
         limits.GROUPS_MAX,
         2000 + 200 * limits.MEMBERSHIP_SOURCES_MAX,
@@ -176,7 +179,7 @@ _ENGINE: Final = (
     ),
     Table(
         "drops noted, by peer and reason",
-        ("proto/drops.py:Drops._noted",),
+        ("proto/machine/drops.py:Drops._noted",),
         (_LINK,),
         limits.DROPS_NOTED_MAX,
         400,
@@ -184,7 +187,7 @@ _ENGINE: Final = (
     ),
     Table(
         "requests of local DHCP clients",
-        ("proto/dhcp_clients.py:DhcpClients._asked",),
+        ("proto/dhcp/other_clients.py:DhcpClients._asked",),
         (_LOCAL,),
         limits.DHCP_REQUESTS_MAX,
         1000,
@@ -192,7 +195,7 @@ _ENGINE: Final = (
     ),
     Table(
         "answers for hosts behind us that wait for their delay",
-        ("proto/proxied.py:Proxied._waiting",),
+        ("proto/neigh/proxy_networks.py:ProxyNetworks._waiting",),
         (_LINK,),
         limits.PROXY_ANSWERS_MAX,
         1500,
@@ -202,11 +205,11 @@ _ENGINE: Final = (
     Table(
         "paths of the subnet administrator",
         (
-            "proto/sa_path.py:PathTable._entries",
-            "proto/sa_path.py:PathTable._idle",
-            "proto/sa_path.py:PathTable._next_hops",
-            "proto/sa_path.py:PathTable._members",
-            "proto/sa_path.py:_Entry.published",
+            "proto/sa/path.py:PathTable._entries",
+            "proto/sa/path.py:PathTable._idle",
+            "proto/sa/path.py:PathTable._next_hops",
+            "proto/sa/path.py:PathTable._members",
+            "proto/sa/path.py:_Entry.published",
         ),
         (_LINK, _LOCAL),
         limits.SA_PATHS_MAX,
@@ -216,7 +219,7 @@ _ENGINE: Final = (
     ),
     Table(
         "packets that wait for connections",
-        ("endpoint/rc_shell.py:RcShell._waiting",),
+        ("endpoint/datapath/rc_shell.py:RcShell._waiting",),
         (_LOCAL, _GUEST),
         limits.NEIGH_PENDING_TOTAL_BYTES,
         1,
@@ -226,7 +229,7 @@ _ENGINE: Final = (
     ),
     Table(
         "packets that wait for a path",
-        ("proto/sa_path.py:PathTable._waiting",),
+        ("proto/sa/path.py:PathTable._waiting",),
         (_LOCAL, _GUEST),
         limits.SA_PATH_PENDING_TOTAL_BYTES,
         1,
@@ -339,10 +342,10 @@ _CONNECTIONS: Final = (
     Table(
         "connections of one interface",
         (
-            "proto/rc_connection.py:RcConnectionTable._all",
-            "proto/rc_connection.py:RcConnectionTable._used",
-            "proto/rc_connection.py:RcConnectionTable._ports",
-            "proto/rc_connection.py:_Port.handles",
+            "proto/rc/connection.py:RcConnectionTable._all",
+            "proto/rc/connection.py:RcConnectionTable._used",
+            "proto/rc/connection.py:RcConnectionTable._ports",
+            "proto/rc/connection.py:_Port.handles",
         ),
         (_MEMBER,),
         limits.CONNECTIONS_MAX,
@@ -353,7 +356,7 @@ _CONNECTIONS: Final = (
     ),
     Table(
         "connections of one port",
-        ("proto/rc_connection.py:_Port.suspected",),
+        ("proto/rc/connection.py:_Port.suspected",),
         (_MEMBER,),
         limits.CONNECTIONS_PER_PORT_MAX,
         2600,
@@ -363,7 +366,7 @@ _CONNECTIONS: Final = (
     ),
     Table(
         "peers whose failures count",
-        ("proto/rc_policy.py:RcPolicy._peers", "proto/rc_policy.py:RcPolicy._resting"),
+        ("proto/rc/policy.py:RcPolicy._peers", "proto/rc/policy.py:RcPolicy._resting"),
         (_MEMBER,),
         limits.CONNECTION_PEERS_MAX,
         2400,
@@ -373,11 +376,11 @@ _CONNECTIONS: Final = (
     Table(
         "connections of the communication manager",
         (
-            "proto/cm.py:Cm._by_id",
-            "proto/cm.py:Cm._by_handle",
-            "proto/cm.py:Cm._by_request",
-            "proto/cm.py:Cm._by_qpn",
-            "proto/cm.py:Cm._time_wait",
+            "proto/cm/cm.py:Cm._by_id",
+            "proto/cm/cm.py:Cm._by_handle",
+            "proto/cm/cm.py:Cm._by_request",
+            "proto/cm/cm.py:Cm._by_qpn",
+            "proto/cm/cm.py:Cm._time_wait",
         ),
         (_MEMBER,),
         limits.CM_CONNECTIONS_MAX,
@@ -387,7 +390,7 @@ _CONNECTIONS: Final = (
     ),
     Table(
         "half-open requests of peers",
-        ("proto/cm.py:Cm._half_open",),
+        ("proto/cm/cm.py:Cm._half_open",),
         (_MEMBER,),
         limits.CM_HALF_OPEN_MAX,
         2600,
@@ -400,9 +403,9 @@ _MESH: Final = (
     Table(
         "connections of a link of peers",
         (
-            "proto/mesh.py:Mesh._connections",
-            "proto/mesh.py:Mesh._peers",
-            "proto/mesh.py:Mesh._news",
+            "proto/mesh/mesh.py:Mesh._connections",
+            "proto/mesh/mesh.py:Mesh._peers",
+            "proto/mesh/mesh.py:Mesh._news",
             "fabric/unicast/rendezvous.py:Rendezvous._wires",
             "fabric/unicast/rendezvous.py:Rendezvous._by_fd",
             "fabric/mesh/mesh_worker.py:MeshWorker._early",
@@ -416,7 +419,7 @@ _MESH: Final = (
     ),
     Table(
         "places where peers may listen",
-        ("proto/mesh_contacts.py:Contacts._all", "proto/mesh_contacts.py:Contacts._strangers"),
+        ("proto/mesh/contacts.py:Contacts._all", "proto/mesh/contacts.py:Contacts._strangers"),
         (_CALLER, _PEER),
         limits.UNICAST_CONTACTS_MAX,
         2000,
@@ -426,7 +429,7 @@ _MESH: Final = (
     ),
     Table(
         "groups of one peer, to show",
-        ("proto/mesh.py:_MeshConnection.groups",),
+        ("proto/mesh/mesh.py:_MeshConnection.groups",),
         (_PEER,),
         limits.MESH_GROUPS_SHOWN,
         250,
@@ -468,10 +471,10 @@ _MANAGEMENT: Final = (
     Table(
         "requests to the subnet administrator",
         (
-            "proto/sa_requests.py:SaRequests._queue",
-            "proto/sa_requests.py:SaRequests._requests",
-            "proto/sa_requests.py:SaRequests._by_tid",
-            "proto/sa_transaction.py:Transaction.tids",
+            "proto/sa/requests.py:SaRequests._queue",
+            "proto/sa/requests.py:SaRequests._requests",
+            "proto/sa/requests.py:SaRequests._by_tid",
+            "proto/sa/transaction.py:Transaction.tids",
             "fabric/sa/transport.py:SaTransport._waiting",
         ),
         (_LINK, _LOCAL),
@@ -482,7 +485,7 @@ _MANAGEMENT: Final = (
     ),
     Table(
         "past requests to the subnet administrator",
-        ("proto/sa_requests.py:SaRequests._recent",),
+        ("proto/sa/requests.py:SaRequests._recent",),
         (_LINK, _LOCAL),
         limits.SA_RECENT_MAX,
         300,
@@ -490,7 +493,7 @@ _MANAGEMENT: Final = (
     ),
     Table(
         "reports of the subnet administrator",
-        ("proto/sa_requests.py:SaRequests._reports",),
+        ("proto/sa/requests.py:SaRequests._reports",),
         (_SA,),
         limits.SA_RECENT_MAX,
         800,
@@ -498,7 +501,7 @@ _MANAGEMENT: Final = (
     ),
     Table(
         "bytes of a table of the subnet administrator",
-        ("proto/rmpp.py:Transfer._parts", "proto/rmpp.py:Transfer._ahead"),
+        ("proto/sa/rmpp.py:Transfer._parts", "proto/sa/rmpp.py:Transfer._ahead"),
         (_SA,),
         limits.SA_TABLE_BYTES_MAX,
         1,
@@ -521,8 +524,8 @@ _HOST: Final = (
     Table(
         "clients of the control socket",
         (
-            "daemon/client_places.py:ClientPlaces._clients",
-            "daemon/client_places.py:ClientPlaces._waited_for",
+            "daemon/process/client_places.py:ClientPlaces._clients",
+            "daemon/process/client_places.py:ClientPlaces._waited_for",
         ),
         (_OWNER,),
         limits.CONTROL_CLIENTS_MAX,
@@ -531,7 +534,7 @@ _HOST: Final = (
     ),
     Table(
         "bytes of a capture that its client has not read",
-        ("daemon/control.py:_Pending._records",),
+        ("daemon/control/server.py:_Pending._records",),
         (_OWNER, _LINK),
         limits.CAPTURE_PENDING_BYTES,
         2,
@@ -548,7 +551,7 @@ _HOST: Final = (
     ),
     Table(
         "groups of the link, for a multicast router",
-        ("endpoint/allmulticast.py:AllMulticast._held",),
+        ("endpoint/subnet/allmulticast.py:AllMulticast._held",),
         (_MEMBER, _SA),
         limits.GROUPS_MAX,
         300,
@@ -557,7 +560,7 @@ _HOST: Final = (
     ),
     Table(
         "pings of `ipoibu ping`",
-        ("proto/ping.py:Pings._asked", "endpoint/ping.py:Pinger._waiting"),
+        ("proto/neigh/pings.py:Pings._asked", "endpoint/interface/pings.py:Pinger._waiting"),
         (_OWNER,),
         limits.PINGS_MAX,
         6000,
@@ -566,7 +569,7 @@ _HOST: Final = (
     ),
     Table(
         "transitions that a monitor has not read",
-        ("daemon/event_stream.py:_Queue._waiting",),
+        ("daemon/control/event_streams.py:_Queue._waiting",),
         (_OWNER, _LINK),
         limits.EVENTS_PENDING_MAX,
         500,
@@ -575,8 +578,8 @@ _HOST: Final = (
     Table(
         "duplicates of addresses",
         (
-            "daemon/duplicates.py:Duplicates._backoffs",
-            "daemon/duplicates.py:Duplicates._timers",
+            "daemon/interface/duplicates.py:Duplicates._backoffs",
+            "daemon/interface/duplicates.py:Duplicates._timers",
             "host/interface.py:Interface._unwanted",
         ),
         (_LINK,),
@@ -635,7 +638,7 @@ _HOST: Final = (
     ),
     Table(
         "gateways of routes that we watch",
-        ("proto/neigh.py:Neighbours._gateways",),
+        ("proto/neigh/neighbours.py:Neighbours._gateways",),
         (_LOCAL,),
         limits.ROUTE_GATEWAYS_MAX,
         300,
@@ -653,7 +656,7 @@ _HOST: Final = (
     ),
     Table(
         "solicited-node groups of hosts behind us",
-        ("proto/proxied.py:Proxied._listened",),
+        ("proto/neigh/proxy_networks.py:ProxyNetworks._listened",),
         (_BEHIND,),
         limits.PROXY_GROUPS_MAX,
         2000,
@@ -664,7 +667,7 @@ _HOST: Final = (
     ),
     Table(
         "gateways in the kernel's answers about flows",
-        ("endpoint/shell.py:Shell._asked",),
+        ("endpoint/interface/shell.py:Shell._asked",),
         (_LOCAL,),
         limits.ROUTE_ASKED_GATEWAYS_MAX,
         300,

@@ -10,20 +10,11 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ipoibu.addr import DEFAULT_PKEY, IpAddress, PKey
-from ipoibu.endpoint.bounds import Choice, Range
-from ipoibu.endpoint.dhcp_config import DhcpConfig
-from ipoibu.errors import UsageError
-from ipoibu.fabric.base import MeshOptions
-from ipoibu.fabric.device_name import (
-    PREFIX,
-    GidKind,
-    SoftName,
-    device_text,
-    parse_device,
-    parse_soft,
-)
-from ipoibu.limits import (
+from ipoibu.base.addr import DEFAULT_PKEY, IpAddress, PKey
+from ipoibu.base.bounds import Choice, Range
+from ipoibu.base.device_name import PREFIX, GidKind, SoftName, device_text, parse_device, parse_soft
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import (
     BUSY_POLL_MAX_US,
     CONNECTED_MTU,
     CONNECTION_IDLE_MAX_S,
@@ -42,7 +33,9 @@ from ipoibu.limits import (
     RAILS_JOINED_MAX,
     SOFT_DATAGRAM_MAX_BYTES,
 )
-from ipoibu.proto.ethernet.config import EthernetConfig
+from ipoibu.endpoint.dhcp_config import DhcpConfig
+from ipoibu.fabric.base import MeshOptions
+from ipoibu.proto.ethernet_config import EthernetConfig
 
 if TYPE_CHECKING:  # the command line reads the bounds below even if the C core does not load
     from ipoibu.fabric.faults import FaultSpec

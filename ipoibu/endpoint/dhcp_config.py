@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ipoibu.addr import PKey
-from ipoibu.errors import UsageError
-from ipoibu.limits import HOST_NAME_MAX
+from ipoibu.base.addr import PKey
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import HOST_NAME_MAX
 from ipoibu.proto.context import Dhcp6Identity, DhcpIdentity
 from ipoibu.wire import client_id
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, PKey, Qpn
-from ipoibu.errors import UsageError
-from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
-from ipoibu.limits import MESH_PORT
+from ipoibu.base.addr import Gid, HwAddr, IpAddress, PKey, Qpn
+from ipoibu.base.errors import UsageError
+from ipoibu.base.ib import PartitionParams, PortInfo, RcAttributes
+from ipoibu.base.limits import MESH_PORT
 
 if TYPE_CHECKING:
     from ipoibu.fabric.cm.service import CmService

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from ipoibu.errors import NoSuchDevice
+from ipoibu.base.device_name import PREFIX, GidKind, SoftName, parse_soft
+from ipoibu.base.errors import NoSuchDevice
 from ipoibu.fabric.base import KeptPort, MeshOptions, Port
-from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_soft
 from ipoibu.fabric.soft.port import SoftPort
 from ipoibu.fabric.unicast.underlay import RouteUnderlay
 

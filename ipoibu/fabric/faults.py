@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 from ipoibu._core import FaultyFabric
-from ipoibu.addr import Qpn
-from ipoibu.errors import UsageError
+from ipoibu.base.addr import Qpn
+from ipoibu.base.errors import UsageError
 from ipoibu.fabric.base import Fabric, TxQueue
-from ipoibu.fabric.wrapped import WrappedFabric
+from ipoibu.fabric.wrapper import FabricWrapper
 
 _ABBREVIATIONS = {"dup": "duplicate"}
 
@@ -62,7 +62,7 @@ def _spoil(inner: TxQueue, spec: FaultSpec, seed: int) -> FaultyFabric:
     )
 
 
-class FaultyUd(WrappedFabric):
+class FaultyUd(FabricWrapper):
     """The inner fabric, with faults on the datagrams that it and its TX queues send; messages of
     connections have no faults."""
 

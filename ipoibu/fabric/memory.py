@@ -10,11 +10,11 @@ from collections import Counter
 
 from ipoibu._core import MemoryPort as _NativePort
 from ipoibu._core import MemorySwitch
-from ipoibu.addr import Gid, Qpn
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import Gid, Qpn
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.fabric.base import Capabilities
 from ipoibu.fabric.plain import PlainFabric, PlainPort
-from ipoibu.ib import PartitionParams, PortInfo
 
 __all__ = ["MemoryPort", "MemorySwitch", "MemoryUd"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ipoibu.addr import HwAddr, IpAddress
+from ipoibu.base.addr import HwAddr, IpAddress
 from ipoibu.fabric.base import Fabric, PeerDirectory
 
 

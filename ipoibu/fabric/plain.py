@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
-from ipoibu.errors import LinkError, UsageError
+from ipoibu.base.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.base.errors import LinkError, UsageError
+from ipoibu.base.ib import PartitionParams
 from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port, RcQueuePair, TxQueue
-from ipoibu.ib import PartitionParams
 
 if TYPE_CHECKING:
     from ipoibu.fabric.cm.service import CmService

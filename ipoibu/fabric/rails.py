@@ -11,10 +11,12 @@ from contextlib import ExitStack
 from typing import Final, Self
 
 from ipoibu._core import RailsLink
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
+from ipoibu.base.device_name import device_text
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import Destination, PartitionParams
+from ipoibu.base.limits import RAIL_PEERS_MAX
 from ipoibu.fabric.base import Fabric, RcQueuePair
-from ipoibu.fabric.device_name import device_text
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.plain import (
     GuestlessFabric,
@@ -23,9 +25,7 @@ from ipoibu.fabric.plain import (
     SilentFabric,
 )
 from ipoibu.fabric.shared_port import SharedPort
-from ipoibu.ib import Destination, PartitionParams
-from ipoibu.limits import RAIL_PEERS_MAX
-from ipoibu.proto.rails import Reach
+from ipoibu.proto.rail_policy import Reach
 from ipoibu.wire.mgid import broadcast
 
 _log: Final = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from ipoibu.errors import Closed, LinkError
+from ipoibu.base.errors import Closed, LinkError
+from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port
 from ipoibu.fabric.unicast.reception import Receptions
-from ipoibu.ib import PartitionParams, PortInfo
 
 if TYPE_CHECKING:
     from ipoibu.fabric.cm.service import CmService

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable
 from ipaddress import IPv4Address
 from typing import Final
 
-from ipoibu.addr import IpAddress
+from ipoibu.base.addr import IpAddress
 from ipoibu.host.route_message import attributes, read_ip
 
 # linux/if_addr.h

@@ -11,7 +11,7 @@ from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netsocket import NetlinkSocket
 from ipoibu.host.route_message import RTN_LOCAL, RTN_UNICAST, output_interface, route_type
 from ipoibu.host.route_query import RTA_DST, RTA_IIF, RTA_OIF, RTA_SRC, find_route
-from ipoibu.proto.host_addresses import Delivery
+from ipoibu.proto.neigh.host_addresses import Delivery
 
 
 class ArpQuery:

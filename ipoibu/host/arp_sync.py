@@ -15,6 +15,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, Protocol
 
+from ipoibu.base.limits import SYSCTL_POLL_S
 from ipoibu.host.arp_query import ArpQuery
 from ipoibu.host.link_changes import LinkChanges
 from ipoibu.host.monitor import RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_LINK, Monitor
@@ -29,8 +30,7 @@ from ipoibu.host.netlink import (
 )
 from ipoibu.host.route_message import is_local_network
 from ipoibu.host.sysctl import SYSCTLS, Sysctls
-from ipoibu.limits import SYSCTL_POLL_S
-from ipoibu.proto.host_addresses import ArpPolicy, AskArp, Ignore
+from ipoibu.proto.neigh.host_addresses import ArpPolicy, AskArp, Ignore
 
 
 class ArpStack(Protocol):

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ipoibu.errors import IpoibuError, NotPermitted, UsageError
-from ipoibu.limits import CPU_LATENCY_MAX_US
+from ipoibu.base.errors import IpoibuError, NotPermitted, UsageError
+from ipoibu.base.limits import CPU_LATENCY_MAX_US
 
 CPU_LATENCY_PATH: Final = Path("/dev/cpu_dma_latency")
 

@@ -19,12 +19,12 @@ import socket
 import struct
 from typing import Final, Protocol
 
-from ipoibu.addr import IpAddress
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S, ROUTED_GROUPS_MAX
 from ipoibu.host.address_message import read_igmp_table
 from ipoibu.host.monitor import RTMGRP_LINK, Monitor, Notice
 from ipoibu.host.netlink import RTM_DELMULTICAST, RTM_NEWLINK, RTM_NEWMULTICAST, Netlink
 from ipoibu.host.route_message import attributes
-from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S, ROUTED_GROUPS_MAX
 
 # linux/rtnetlink.h
 _RTNLGRP_IPV4_MROUTE: Final = 6

@@ -11,8 +11,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ipoibu.addr import IpAddress, IpInterface, IpNetwork, link_local
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
+from ipoibu.base.addr import IpAddress, IpInterface, IpNetwork, link_local
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
+from ipoibu.base.limits import (
+    ADDRESSES_MAX,
+    IP_PACKET_MAX_BYTES,
+    IPV6_MIN_MTU,
+    TX_RING_BYTES,
+    TX_RING_MAX_PACKETS,
+    TX_RING_MIN_PACKETS,
+)
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netlink import (
     IFA_F_STABLE_PRIVACY,
@@ -20,14 +28,6 @@ from ipoibu.host.netlink import (
     IN6_ADDR_GEN_MODE_STABLE_PRIVACY,
     Link,
     Netlink,
-)
-from ipoibu.limits import (
-    ADDRESSES_MAX,
-    IP_PACKET_MAX_BYTES,
-    IPV6_MIN_MTU,
-    TX_RING_BYTES,
-    TX_RING_MAX_PACKETS,
-    TX_RING_MIN_PACKETS,
 )
 
 _log = logging.getLogger(__name__)

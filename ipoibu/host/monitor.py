@@ -9,10 +9,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from ipoibu.base.limits import NOTICE_BUFFER_BYTES
 from ipoibu.host import receive_buffer
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netsocket import RECEIVE_BYTES, SOL_NETLINK, split
-from ipoibu.limits import NOTICE_BUFFER_BYTES
 
 # linux/rtnetlink.h
 RTMGRP_LINK: Final = 0x1

@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.closing import Closing
-from ipoibu.errors import IpoibuError, NoSuchDevice
-from ipoibu.fabric.privilege import CAP_NET_ADMIN
+from ipoibu.base.closing import Closing
+from ipoibu.base.errors import IpoibuError, NoSuchDevice
+from ipoibu.base.privilege import CAP_NET_ADMIN
 from ipoibu.host.monitor import NETLINK_LISTEN_ALL_NSID
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netns import OpenNamespace

@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
-from ipoibu.addr import IpAddress, IpInterface, IpNetwork
-from ipoibu.errors import LinkError, NoSuchDevice
+from ipoibu.base.addr import IpAddress, IpInterface, IpNetwork
+from ipoibu.base.errors import LinkError, NoSuchDevice
+from ipoibu.base.limits import IPV6_MIN_MTU
+from ipoibu.base.route import NextHop
 from ipoibu.host.address_message import (
     neighbour_request,
     proxy_request,
@@ -57,8 +59,6 @@ from ipoibu.host.route_message import (
 )
 from ipoibu.host.route_query import RTM_GETNEXTHOP
 from ipoibu.host.route_rules import Rule, read_rule
-from ipoibu.limits import IPV6_MIN_MTU
-from ipoibu.route import NextHop
 
 # linux/rtnetlink.h
 RTM_NEWLINK: Final = 16

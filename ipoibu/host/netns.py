@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from ipoibu.closing import Closing
-from ipoibu.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.base.closing import Closing
+from ipoibu.base.errors import IpoibuError, NoSuchDevice, NotPermitted, UsageError
 from ipoibu.sandbox.libc import CLONE_NEWNET, setns
 
 NAMED: Final = Path("/run/netns")  # where `ip netns` keeps its files

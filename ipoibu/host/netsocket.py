@@ -15,8 +15,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ipoibu.closing import Closing
-from ipoibu.errors import LinkError, NoSuchDevice, NotPermitted
+from ipoibu.base.closing import Closing
+from ipoibu.base.errors import LinkError, NoSuchDevice, NotPermitted
 from ipoibu.host.namespace import HERE, Namespace
 
 # linux/netlink.h

@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from ipoibu.addr import IpAddress
+from ipoibu.base.addr import IpAddress
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netsocket import NetlinkSocket
 from ipoibu.host.route_message import RTN_LOCAL, RTN_UNICAST, route_prefix_bits, route_type
@@ -19,7 +19,7 @@ from ipoibu.host.route_query import (
     find_route,
     interfaces_of,
 )
-from ipoibu.proto.proxied import ProxyRoute
+from ipoibu.proto.neigh.proxy_networks import ProxyRoute
 
 
 class ProxyQuery:

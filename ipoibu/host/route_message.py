@@ -11,9 +11,9 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from ipoibu.addr import IpAddress, IpNetwork
-from ipoibu.limits import ROUTE_KNOWN_MAX
-from ipoibu.route import FIELD_SOURCE, FIELD_TOS, NextHop, RouteKind
+from ipoibu.base.addr import IpAddress, IpNetwork
+from ipoibu.base.limits import ROUTE_KNOWN_MAX
+from ipoibu.base.route import FIELD_SOURCE, FIELD_TOS, NextHop, RouteKind
 
 # linux/rtnetlink.h
 RTN_UNICAST: Final = 1

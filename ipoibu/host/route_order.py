@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
+from ipoibu.base.limits import ROUTE_HOPS_MAX
+from ipoibu.base.route import Target
 from ipoibu.host.netsocket import NLM_F_APPEND, NLM_F_REPLACE
 from ipoibu.host.route_message import (
     RT_TABLE_DEFAULT,
@@ -19,8 +21,6 @@ from ipoibu.host.route_message import (
     RT_TABLE_MAIN,
     RouteEntry,
 )
-from ipoibu.limits import ROUTE_HOPS_MAX
-from ipoibu.route import Target
 
 _AF_INET6: Final = 10
 # The tables of the default rules; under other rules ipoibu asks the kernel about each flow.

@@ -8,7 +8,9 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ipoibu.errors import IpoibuError
+from ipoibu.base.errors import IpoibuError
+from ipoibu.base.limits import ROUTE_SOURCES_MAX
+from ipoibu.base.route import NextHop, Target
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netsocket import NetlinkSocket
 from ipoibu.host.route_message import (
@@ -21,8 +23,6 @@ from ipoibu.host.route_message import (
     read_nexthop,
     route_type,
 )
-from ipoibu.limits import ROUTE_SOURCES_MAX
-from ipoibu.route import NextHop, Target
 
 RTM_GETROUTE: Final = 26
 RTM_GETNEXTHOP: Final = 106

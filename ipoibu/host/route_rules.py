@@ -13,8 +13,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ipoibu.base.route import FIELD_PORTS, FIELD_SOURCE, FIELD_TOS
 from ipoibu.host.route_message import attributes, number_of
-from ipoibu.route import FIELD_PORTS, FIELD_SOURCE, FIELD_TOS
 
 # linux/fib_rules.h
 _HEADER: Final = struct.Struct("=BBBBBBBBI")  # struct fib_rule_hdr

@@ -17,7 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from ipoibu.addr import IpInterface
+from ipoibu.base.addr import IpInterface
+from ipoibu.base.limits import ROUTE_CHANGES_PER_CALL, ROUTE_ENTRIES_MAX, ROUTE_PREFIX_ENTRIES_MAX
+from ipoibu.base.route import AskRoute, RouteChange
 from ipoibu.host.monitor import Monitor, Notice
 from ipoibu.host.netlink import (
     IFA_F_NODAD,
@@ -40,8 +42,6 @@ from ipoibu.host.route_query import RouteQuery
 from ipoibu.host.route_rules import Rule, fields_of
 from ipoibu.host.route_table import RouteTable
 from ipoibu.host.sysctl import SYSCTLS, Sysctls
-from ipoibu.limits import ROUTE_CHANGES_PER_CALL, ROUTE_ENTRIES_MAX, ROUTE_PREFIX_ENTRIES_MAX
-from ipoibu.route import AskRoute, RouteChange
 
 _LISTINGS: Final = 3  # the kernel's routes may change while it lists them
 NOTICES_PER_ROUND: Final = 1024  # after them other work of the daemon gets its turn

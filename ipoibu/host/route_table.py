@@ -9,6 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from ipoibu.base.limits import (
+    ROUTE_CROWD,
+    ROUTE_ENTRIES_MAX,
+    ROUTE_PREFIX_ENTRIES_MAX,
+    ROUTE_SHARED_MAX,
+)
+from ipoibu.base.route import RouteChange, Target
 from ipoibu.host.route_message import RouteEntry
 from ipoibu.host.route_order import (
     TABLES,
@@ -19,13 +26,6 @@ from ipoibu.host.route_order import (
     with_notice,
     without,
 )
-from ipoibu.limits import (
-    ROUTE_CROWD,
-    ROUTE_ENTRIES_MAX,
-    ROUTE_PREFIX_ENTRIES_MAX,
-    ROUTE_SHARED_MAX,
-)
-from ipoibu.route import RouteChange, Target
 
 _AF_INET: Final = 2
 _AF_INET6: Final = 10

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from ipoibu.errors import IpoibuError
+from ipoibu.base.errors import IpoibuError
 from ipoibu.host.namespace import Namespace
 
 SYSCTLS: Final = Path("/proc/sys/net")

@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from ipoibu.closing import Closing
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.base.closing import Closing
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
 
 TUN_PATH: Final = "/dev/net/tun"
 VNET_HEADER_BYTES: Final = 16  # ext/core/frame.h: leaves room for the encapsulation header

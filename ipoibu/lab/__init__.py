@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Hosts for demonstrations, tests and benchmarks: in network namespaces, or in guests.
 
-`Lab` has hosts in network namespaces, `ipoibu.lab.guests` boots kernels of their own. Names load when
+`Lab` has hosts in network namespaces, `ipoibu.lab.machines` boots kernels of their own. Names load when
 first used: a guest imports parts of this package, and has no time for the rest.
 """
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ipoibu.errors import IpoibuError
+from ipoibu.base.errors import IpoibuError
 
 
 class LabError(IpoibuError):

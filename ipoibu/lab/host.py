@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import ipoibu
-from ipoibu.addr import IpAddress, IpInterface
-from ipoibu.daemon.client import Client
+from ipoibu.base.addr import IpAddress, IpInterface
+from ipoibu.daemon.control.client import Client
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.namespace import Namespace
 from ipoibu.lab.subnet import LabSubnet
@@ -100,7 +100,7 @@ class Host:
             log = stack.enter_context(open(self._log, "wb"))
             options: dict[str, Any] = {}
             if self._subnet is not None:
-                start = [sys.executable, "-m", "ipoibu.cli.ibsim_host", str(self.namespace.path)]
+                start = [sys.executable, "-m", "ipoibu.lab.ibsim_host", str(self.namespace.path)]
                 environment = {**self._subnet.environment(self.number), **environment}
                 command += ["--sandbox", "3"]  # ibsim's port consists of files that stage 4 closes
                 ours = stack.enter_context(open("/proc/thread-self/ns/net", "rb"))

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final
 
-from ipoibu.closing import Starting
-from ipoibu.errors import IpoibuError
+from ipoibu.base.closing import Starting
+from ipoibu.base.errors import IpoibuError
 from ipoibu.rootless.process import end_with_parent
 
 PACKAGES: Final = ("opensm", "ibsim-utils", "libumad2sim0", "infiniband-diags")

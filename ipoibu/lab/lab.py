@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from ipoibu.closing import Closing
-from ipoibu.errors import UsageError
+from ipoibu.base.closing import Closing
+from ipoibu.base.errors import UsageError
 from ipoibu.host.netlink import Netlink
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError

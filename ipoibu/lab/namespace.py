@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from ipoibu.daemon.runtime import remove_namespace_dir
-from ipoibu.errors import NotPermitted
+from ipoibu.base.errors import NotPermitted
+from ipoibu.daemon.control.socket_paths import remove_namespace_dir
 
 NETNS_DIR: Final = Path("/run/netns")
 CLONE_NEWNET: Final = 0x40000000

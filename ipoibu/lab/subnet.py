@@ -8,7 +8,7 @@ import ipaddress
 import time
 from typing import Final
 
-from ipoibu.errors import UsageError
+from ipoibu.base.errors import UsageError
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.ibsim import DEVICE, HOSTS_MAX, Ibsim, SimulationError, port_guid
 

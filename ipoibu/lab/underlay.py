@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ipoibu.addr import IpAddress, IpInterface
-from ipoibu.errors import UsageError
+from ipoibu.base.addr import IpAddress, IpInterface
+from ipoibu.base.errors import UsageError
 
 LINK: Final = "link"
 

@@ -10,10 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Qpn
-from ipoibu.errors import UsageError
-from ipoibu.ib import Destination, PartitionParams
-from ipoibu.limits import (
+from ipoibu.base.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Qpn
+from ipoibu.base.errors import UsageError
+from ipoibu.base.ib import Destination, PartitionParams
+from ipoibu.base.limits import (
     ANNOUNCE_COUNT,
     ANNOUNCE_INTERVAL_S,
     ARP_PROBES,
@@ -23,13 +23,13 @@ from ipoibu.limits import (
     PEER_LOGS_BURST,
     PEER_LOGS_PER_S,
 )
-from ipoibu.proto.drops import Drops
 from ipoibu.proto.effects import Count, Effect, Log, OwnAddress, SendFrame
-from ipoibu.proto.ethernet.config import EthernetConfig
-from ipoibu.proto.ratelimit import TokenBucket
-from ipoibu.proto.sa_path import PathTable
-from ipoibu.proto.timers import Timers
-from ipoibu.proto.transition import Observer, ignore
+from ipoibu.proto.ethernet_config import EthernetConfig
+from ipoibu.proto.machine.drops import Drops
+from ipoibu.proto.machine.ratelimit import TokenBucket
+from ipoibu.proto.machine.timers import Timers
+from ipoibu.proto.machine.transition import Observer, ignore
+from ipoibu.proto.sa.path import PathTable
 from ipoibu.wire import mgid
 from ipoibu.wire.encap import Encap, EtherType
 

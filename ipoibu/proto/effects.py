@@ -13,8 +13,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, Mac, Qpn
-from ipoibu.ib import Destination
+from ipoibu.base.addr import Gid, HwAddr, IpAddress, Mac, Qpn
+from ipoibu.base.ib import Destination
 from ipoibu.wire import dhcp6
 from ipoibu.wire.arp import Arp
 from ipoibu.wire.dhcp import Message

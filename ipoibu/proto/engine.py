@@ -23,17 +23,14 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, IpInterface, Mac, Qpn
-from ipoibu.errors import BadFrame, UsageError
-from ipoibu.ib import PartitionParams
-from ipoibu.limits import IPV6_MIN_MTU
-from ipoibu.proto import dad, link
-from ipoibu.proto.arp import ArpResolver
+from ipoibu.base.addr import Gid, HwAddr, IpAddress, IpInterface, Mac, Qpn
+from ipoibu.base.errors import BadFrame, UsageError
+from ipoibu.base.ib import PartitionParams
+from ipoibu.base.limits import IPV6_MIN_MTU
 from ipoibu.proto.context import Dad, EngineContext, FrameSource, LinkConfig, Resolver, is_host
-from ipoibu.proto.dad import Addresses
-from ipoibu.proto.dhcp import DhcpClient
-from ipoibu.proto.dhcp6 import Dhcp6Client
-from ipoibu.proto.dhcp_clients import DhcpClients
+from ipoibu.proto.dhcp.client import DhcpClient
+from ipoibu.proto.dhcp.client6 import Dhcp6Client
+from ipoibu.proto.dhcp.other_clients import DhcpClients
 from ipoibu.proto.effects import (
     AskProxy,
     Deliver,
@@ -45,25 +42,29 @@ from ipoibu.proto.effects import (
     SetNeighbour,
     SetQueuePair,
 )
-from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.guests import GuestInfo
 from ipoibu.proto.ethernet.handoff import Handoff
 from ipoibu.proto.ethernet.macs import NeighbourInfo
 from ipoibu.proto.ethernet.refusals import RefusalInfo
-from ipoibu.proto.group import GroupInfo, Groups
-from ipoibu.proto.host_addresses import ArpPolicy, Delivery, HostAddresses
-from ipoibu.proto.icmp import IcmpErrors
-from ipoibu.proto.link import IpoibLink
-from ipoibu.proto.listeners import ALL_HOSTS, Listeners
-from ipoibu.proto.moves import Moves
-from ipoibu.proto.ndisc import NdResolver
-from ipoibu.proto.neigh import Neighbours, NeighInfo
-from ipoibu.proto.ping import Pings
-from ipoibu.proto.proxied import Proxied, ProxyRoute, ProxyRules
-from ipoibu.proto.proxies import Proxies
-from ipoibu.proto.routers import Routers
-from ipoibu.proto.sa_path import PathInfo, SaPath
-from ipoibu.proto.transition import Observer, ignore
+from ipoibu.proto.ethernet_config import EthernetConfig
+from ipoibu.proto.groups import link
+from ipoibu.proto.groups.groups import GroupInfo, Groups
+from ipoibu.proto.groups.link import IpoibLink
+from ipoibu.proto.groups.listeners import ALL_HOSTS, Listeners
+from ipoibu.proto.machine.transition import Observer, ignore
+from ipoibu.proto.neigh import dad
+from ipoibu.proto.neigh.arp import ArpResolver
+from ipoibu.proto.neigh.dad import Addresses
+from ipoibu.proto.neigh.host_addresses import ArpPolicy, Delivery, HostAddresses
+from ipoibu.proto.neigh.icmp_errors import IcmpErrors
+from ipoibu.proto.neigh.moves import Moves
+from ipoibu.proto.neigh.ndisc import NdResolver
+from ipoibu.proto.neigh.neighbours import Neighbours, NeighInfo
+from ipoibu.proto.neigh.pings import Pings
+from ipoibu.proto.neigh.proxy_entries import ProxyEntries
+from ipoibu.proto.neigh.proxy_networks import ProxyNetworks, ProxyRoute, ProxyRules
+from ipoibu.proto.neigh.routers import Routers
+from ipoibu.proto.sa.path import PathInfo, SaPath
 from ipoibu.wire import dhcp, dhcp6, encap, ip, udp
 from ipoibu.wire.arp import Arp
 from ipoibu.wire.encap import EtherType
@@ -92,9 +93,9 @@ class Engine:
         self._addresses = Addresses(context, resolvers, self._is_joined, self._decided)
         self._host = HostAddresses(context, self._addresses)
         self._groups = Groups(context)
-        self._proxies = Proxies(context, self._groups)
+        self._proxies = ProxyEntries(context, self._groups)
         answers: dict[int, Callable[[AskProxy], None]] = {}
-        self._proxied = Proxied(context, self._groups, resolvers, answers)
+        self._proxied = ProxyNetworks(context, self._groups, resolvers, answers)
         self._moves = Moves(context, self._announce_again)
         self._is_moving = False
         self._arp = ArpResolver(

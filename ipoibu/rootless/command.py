@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from ipoibu.errors import IpoibuError, NotPermitted
+from ipoibu.base.errors import IpoibuError, NotPermitted
 from ipoibu.rootless import namespaces
 from ipoibu.rootless.process import Process, end_with_parent
 

@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from ipoibu.errors import IpoibuError, NotPermitted
-from ipoibu.fabric.privilege import CAP_NET_ADMIN, CAP_NET_RAW
+from ipoibu.base.errors import IpoibuError, NotPermitted
+from ipoibu.base.privilege import CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.sandbox import capabilities
 from ipoibu.sandbox.libc import (
     CLONE_NEWNET,

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.daemon.runtime import link_outside, outside_links, remove_namespace_dir
-from ipoibu.errors import NoSuchDevice, UsageError
+from ipoibu.base.errors import NoSuchDevice, UsageError
+from ipoibu.daemon.config.interface_config import InterfaceConfig
+from ipoibu.daemon.control.socket_paths import link_outside, outside_links, remove_namespace_dir
 from ipoibu.rootless import namespaces
 from ipoibu.rootless.command import Command, execute
-from ipoibu.rootless.data_path import PATIENCE_S, DataPath
+from ipoibu.rootless.data_path_process import PATIENCE_S, DataPathProcess
 from ipoibu.rootless.process import kill_orphans
 from ipoibu.sandbox.libc import prctl
 
@@ -53,7 +53,7 @@ def run(config: InterfaceConfig, words: Sequence[str]) -> int:
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     command = Command(words)
     with open(f"/proc/{command.pid}/ns/net") as namespace:
-        data_path = DataPath(config, command.pid)
+        data_path = DataPathProcess(config, command.pid)
         try:
             data_path.wait_until_up()
             namespace_of = f"/proc/{data_path.pid}/ns/net"
@@ -110,7 +110,7 @@ def _signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(command: Command, data_path: DataPath) -> int:
+def _wait(command: Command, data_path: DataPathProcess) -> int:
     while True:
         # Before we sleep: one of them may have ended before its signal was held.
         status = command.poll()

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
+from ipoibu.base.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.sandbox.libc import permitted_capabilities, prctl, set_capabilities
 
 CAP_NET_BROADCAST: Final = 11  # linux/capability.h

@@ -8,7 +8,7 @@ import pwd
 from dataclasses import dataclass
 from typing import Final, Self
 
-from ipoibu.errors import NotPermitted, UsageError
+from ipoibu.base.errors import NotPermitted, UsageError
 from ipoibu.sandbox.libc import prctl
 
 _PR_SET_KEEPCAPS: Final = 8  # linux/prctl.h

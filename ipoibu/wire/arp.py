@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
 
-from ipoibu.addr import HWADDR_LEN, Gid, HwAddr, Qpn
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import HWADDR_LEN, Gid, HwAddr, Qpn
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets, lladdr
 from ipoibu.wire.encap import EtherType
 

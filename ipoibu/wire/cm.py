@@ -19,8 +19,8 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from ipoibu.addr import Qpn
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Qpn
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets, cm_setup, mad
 from ipoibu.wire.bits import join
 from ipoibu.wire.cm_code import (

@@ -23,9 +23,9 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.addr import MULTICAST_QPN, Qpn
-from ipoibu.errors import BadFrame
-from ipoibu.limits import (
+from ipoibu.base.addr import MULTICAST_QPN, Qpn
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import (
     CONNECTED_MTU,
     ENCAP_LEN,
     IB_MTUS,

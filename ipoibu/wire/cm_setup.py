@@ -24,7 +24,7 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from ipoibu.addr import GID_LEN, Gid, PKey, Qpn
+from ipoibu.base.addr import GID_LEN, Gid, PKey, Qpn
 from ipoibu.wire.bits import join, split
 from ipoibu.wire.cm_code import REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Attribute, Transport
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final, Self
 
-from ipoibu.errors import BadFrame
-from ipoibu.limits import LEASE_LIST_MAX
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import LEASE_LIST_MAX
 from ipoibu.wire import Octets, ip, udp
 
 REASONS: Final = udp.REASONS | {"dhcp_short", "dhcp_cookie", "dhcp_option"}

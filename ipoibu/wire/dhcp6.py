@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Final
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets, dhcp, ip, udp
 
 REASONS: Final = udp.REASONS | {"dhcp6_short", "dhcp6_option"}

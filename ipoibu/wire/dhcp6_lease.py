@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, IPv6Interface
 from typing import Final, Self
 
-from ipoibu.errors import BadFrame
-from ipoibu.limits import LEASE_LIST_MAX, LEASE_MIN_S
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import LEASE_LIST_MAX, LEASE_MIN_S
 from ipoibu.wire import dhcp, dhcp6
 from ipoibu.wire.dhcp6 import Address, Association, Code, Message, Status
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final, Self, TypeVar
 
-from ipoibu.errors import BadFrame
-from ipoibu.limits import IPV4_MIN_MTU, LEASE_MIN_S
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import IPV4_MIN_MTU, LEASE_MIN_S
 from ipoibu.wire import dhcp
 from ipoibu.wire.dhcp import Code, Message
 

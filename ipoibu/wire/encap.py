@@ -13,8 +13,8 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.errors import BadFrame
-from ipoibu.limits import ENCAP_LEN, IB_MTUS
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import ENCAP_LEN, IB_MTUS
 from ipoibu.wire import Octets
 
 REASONS: Final = frozenset({"encap_short", "encap_type"})

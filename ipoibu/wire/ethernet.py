@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.addr import MAC_LEN, IpAddress, Mac
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import MAC_LEN, IpAddress, Mac
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets
 from ipoibu.wire.mgid import LIMITED_BROADCAST
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
 
-from ipoibu.addr import MAC_LEN, Mac
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import MAC_LEN, Mac
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets
 from ipoibu.wire.encap import EtherType
 

@@ -15,8 +15,8 @@ import struct
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ipoibu.addr import IpAddress
-from ipoibu.limits import IPV6_MIN_MTU
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.limits import IPV6_MIN_MTU
 from ipoibu.wire import Octets, ip
 from ipoibu.wire.mgid import LIMITED_BROADCAST
 

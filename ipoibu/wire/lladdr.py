@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipoibu.addr import HWADDR_LEN, MULTICAST_QPN, HwAddr
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import HWADDR_LEN, MULTICAST_QPN, HwAddr
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets
 
 REASONS: Final = frozenset({"lladdr_length", "lladdr_not_unicast"})

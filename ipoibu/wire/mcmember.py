@@ -13,8 +13,8 @@ import struct
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ipoibu.addr import GID_LEN, Gid, PKey
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import GID_LEN, Gid, PKey
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire.sa import MTU_BYTES, MTU_CODES, SELECT_EXACTLY
 
 REASONS: Final = frozenset({"mcmember_short", "mcmember_mlid", "mcmember_mtu"})

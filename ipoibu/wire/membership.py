@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ipoibu.addr import IpAddress
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.errors import BadFrame
 
 REASONS: Final = frozenset({"membership_record", "membership_group"})
 

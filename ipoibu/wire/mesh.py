@@ -23,9 +23,18 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ipoibu.addr import GID_LEN, HWADDR_LEN, MULTICAST_QPN, RC_FLAG, Gid, HwAddr, IpAddress, PKey
-from ipoibu.errors import BadFrame
-from ipoibu.limits import IPV4_MIN_MTU, MESH_LOCATORS_KEPT, MESH_MTU_MAX
+from ipoibu.base.addr import (
+    GID_LEN,
+    HWADDR_LEN,
+    MULTICAST_QPN,
+    RC_FLAG,
+    Gid,
+    HwAddr,
+    IpAddress,
+    PKey,
+)
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import IPV4_MIN_MTU, MESH_LOCATORS_KEPT, MESH_MTU_MAX
 from ipoibu.wire import Octets
 
 REASONS: Final = frozenset(

@@ -17,7 +17,7 @@ import enum
 import hmac
 from typing import Final
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 
 REASONS: Final = frozenset({"mesh_key_wrong", "mesh_key_missing", "mesh_nonce"})
 

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets, mesh_key
 from ipoibu.wire.mesh_key import TAG_LEN, KeyExchange, Seal
 

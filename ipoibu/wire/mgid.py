@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, PKey, Qpn
-from ipoibu.errors import BadFrame
-from ipoibu.limits import DEFAULT_SCOPE
+from ipoibu.base.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, PKey, Qpn
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import DEFAULT_SCOPE
 
 REASONS: Final = frozenset({"mgid_prefix", "mgid_signature"})
 

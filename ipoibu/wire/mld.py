@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ipaddress import IPv6Address
 from typing import Final
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets, ip, membership
 from ipoibu.wire.membership import Filter, Query, Record, Report
 

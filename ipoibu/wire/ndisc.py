@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from typing import Final
 
-from ipoibu.addr import HwAddr
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import HwAddr
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets, ip, ndopt
 from ipoibu.wire.mgid import solicited_node
 from ipoibu.wire.ndopt import LinkLayer, Option

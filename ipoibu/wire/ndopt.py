@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.addr import HwAddr
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import HwAddr
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import lladdr
 
 REASONS: Final = lladdr.REASONS | {"nd_option"}

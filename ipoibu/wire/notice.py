@@ -18,8 +18,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.addr import GID_LEN, Gid
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import GID_LEN, Gid
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import mad
 
 REASONS: Final = frozenset({"inform_short", "notice_short", "notice_trap"})

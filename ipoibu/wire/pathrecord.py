@@ -15,8 +15,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire.sa import MTU_BYTES, MTU_CODES, SELECT_EXACTLY
 
 REASONS: Final = frozenset({"path_short", "path_lid", "path_mtu"})

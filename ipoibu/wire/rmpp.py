@@ -20,7 +20,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets
 
 REASONS: Final = frozenset({"rmpp_short", "rmpp_version", "rmpp_type"})

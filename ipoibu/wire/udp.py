@@ -7,8 +7,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.addr import IpAddress
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets, ip
 
 REASONS: Final = ip.REASONS | {"udp_short", "udp_fragment", "udp_length", "udp_checksum"}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ipoibu.addr import Gid
+from ipoibu.base.addr import Gid
 from ipoibu.lab.host import NETDEV, Host
 from tests.attack.attacks import Flood
 

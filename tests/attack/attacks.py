@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, PKey, Qpn
-from ipoibu.proto.advertised import PREFIX_INFORMATION, ROUTE_INFORMATION
+from ipoibu.base.addr import MULTICAST_QPN, Gid, HwAddr, PKey, Qpn
+from ipoibu.proto.neigh.advertised_routes import PREFIX_INFORMATION, ROUTE_INFORMATION
 from ipoibu.wire import arp, ip, mad, mgid, ndisc
 from ipoibu.wire.cm_code import CLASS, CLASS_VERSION, SEND, Attribute
 from ipoibu.wire.cm_private import Private, ServiceForm, service_id

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from ipoibu.addr import IpAddress
+from ipoibu.base.addr import IpAddress
 from ipoibu.lab import Lab
 from ipoibu.lab.host import INTERFACE, Host
 from tests.attack.attacker import Attacker

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from ipoibu import Endpoint, EndpointConfig, PKey
 from ipoibu._core import MemorySwitch, TunPacketDevice
-from ipoibu.addr import Gid
+from ipoibu.base.addr import Gid
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.proto.sa_requests import Pace
+from ipoibu.proto.sa.requests import Pace
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Notice, Trap

@@ -13,12 +13,12 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ipoibu.addr import Gid, PKey, Qpn
-from ipoibu.ib import Destination
-from ipoibu.proto.cm import Cm, CmConfig, MadSource
-from ipoibu.proto.cm_state import State
+from ipoibu.base.addr import Gid, PKey, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.proto.cm.cm import Cm, CmConfig, MadSource
+from ipoibu.proto.cm.state import State
 from ipoibu.proto.effects import Count
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.rc.events import (
     Accept,
     CmEffect,
     Confirm,

@@ -13,12 +13,12 @@ import queue
 import sys
 
 from ipoibu._core import SoftHca
-from ipoibu.addr import Gid, HwAddr, Qpn
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.ib import Destination
 from ipoibu.fabric.cm.gsi import SoftGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
-from ipoibu.ib import Destination
-from ipoibu.proto.cm import CmConfig
-from ipoibu.proto.rc_events import Connect, Ended, Event, Handle, Replied, Role
+from ipoibu.proto.cm.cm import CmConfig
+from ipoibu.proto.rc.events import Connect, Ended, Event, Handle, Replied, Role
 from ipoibu.wire.cm_private import Private, ServiceForm, service_id
 
 _OURS = Private(Qpn(0x48), 65524)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from ipaddress import IPv6Address, IPv6Network
 from typing import Final
 
-from ipoibu.addr import MULTICAST_QPN, HwAddr
-from ipoibu.errors import BadFrame
-from ipoibu.ib import Destination
+from ipoibu.base.addr import MULTICAST_QPN, HwAddr
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.ib import Destination
 from ipoibu.wire import dhcp6
 from ipoibu.wire.dhcp6 import Address, Association, Code, Kind, Message, Option, Packet, Status
 from ipoibu.wire.encap import EtherType

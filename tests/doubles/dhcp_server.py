@@ -6,9 +6,9 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
-from ipoibu.addr import MULTICAST_QPN, HwAddr
-from ipoibu.errors import BadFrame
-from ipoibu.ib import Destination
+from ipoibu.base.addr import MULTICAST_QPN, HwAddr
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.ib import Destination
 from ipoibu.wire import dhcp
 from ipoibu.wire.dhcp import Code, Kind, Message, Op, Option, Packet
 from ipoibu.wire.encap import EtherType

@@ -6,11 +6,11 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.ib import Destination
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.ib import Destination
 from ipoibu.proto.effects import NeighAction
 from ipoibu.proto.engine import FrameSource, LinkConfig
-from ipoibu.proto.neigh import NeighInfo
+from ipoibu.proto.neigh.neighbours import NeighInfo
 from ipoibu.wire import arp as arp_wire
 from ipoibu.wire import encap, ndisc
 from ipoibu.wire.encap import Encap, EtherType

@@ -10,8 +10,8 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Mac, Qpn
-from ipoibu.ib import Destination
+from ipoibu.base.addr import MULTICAST_QPN, Gid, HwAddr, IpAddress, Mac, Qpn
+from ipoibu.base.ib import Destination
 from ipoibu.proto.effects import (
     Attach,
     Count,
@@ -29,9 +29,9 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource
-from ipoibu.proto.ethernet.config import EthernetConfig, StaticBindings
-from ipoibu.proto.sa_path import SaPath
-from ipoibu.proto.transition import Transition
+from ipoibu.proto.ethernet_config import EthernetConfig, StaticBindings
+from ipoibu.proto.machine.transition import Transition
+from ipoibu.proto.sa.path import SaPath
 from ipoibu.wire import arp, encap, ethernet, ethernet_arp, ndisc
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac

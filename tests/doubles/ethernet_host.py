@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ipoibu.addr import HwAddr, IpAddress, Mac
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import HwAddr, IpAddress, Mac
+from ipoibu.base.errors import BadFrame
 from ipoibu.proto.effects import (
     Deliver,
     DropGuest,

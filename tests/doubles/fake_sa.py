@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from ipoibu.addr import Gid, PKey
+from ipoibu.base.addr import Gid, PKey
 from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.wire import mad, mcmember, mgid, notice, pathrecord, rmpp, sa
 from ipoibu.wire.mad import Method

@@ -14,9 +14,9 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.addr import GID_LEN, Gid
-from ipoibu.errors import BadFrame
-from ipoibu.limits import GRH_LEN
+from ipoibu.base.addr import GID_LEN, Gid
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import GRH_LEN
 from ipoibu.wire import Octets
 from ipoibu.wire.ip import checksum, first_word
 

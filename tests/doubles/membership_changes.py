@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.addr import IpAddress
+from ipoibu.base.addr import IpAddress
 from ipoibu.wire.membership import Filter, Report
 
 _EXCLUDES: Final = (Filter.IS_EXCLUDE, Filter.TO_EXCLUDE)

@@ -12,9 +12,9 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
-from ipoibu.addr import Gid, HwAddr, PKey, Qpn
-from ipoibu.limits import MESH_PORT
-from ipoibu.proto.mesh import (
+from ipoibu.base.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.base.limits import MESH_PORT
+from ipoibu.proto.mesh.mesh import (
     Accept,
     Dial,
     Handle,
@@ -25,7 +25,7 @@ from ipoibu.proto.mesh import (
     Refuse,
     SendControl,
 )
-from ipoibu.proto.mesh_state import State
+from ipoibu.proto.mesh.state import State
 from ipoibu.wire.mesh import Greeting, Locator
 
 DELAY_S: Final = 0.001

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr
-from ipoibu.ib import Destination
+from ipoibu.base.addr import MULTICAST_QPN, Gid, HwAddr
+from ipoibu.base.ib import Destination
 from ipoibu.proto.context import FrameSource
 
 LATENCY_S: Final = 20e-6

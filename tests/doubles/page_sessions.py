@@ -111,7 +111,7 @@ ELSEWHERE: Final = {
     "docs/service.md: install -m 644": ("tests/netns/test_service.py", "ipoibu@"),
     "docs/software.md: # ip link set": ("tests/netns/test_moves.py", "link set ib0 netns"),
     "docs/tutorial.md: make lab": (".ci/run", "make test"),
-    "ipoibu/lab/guests/README.md: ipoibu lab --guests": ("tests/lab/test_link.py", '"--guests"'),
+    "ipoibu/lab/machines/README.md: ipoibu lab --guests": ("tests/lab/test_link.py", '"--guests"'),
 }
 
 # Who runs the programs of a page, or what they show

@@ -10,10 +10,10 @@ from typing import Final
 import pytest
 
 from ipoibu import Endpoint, EndpointConfig
-from ipoibu.addr import MULTICAST_QPN, Gid, PKey
-from ipoibu.errors import IpoibuError, LinkError, UsageError
+from ipoibu.base.addr import MULTICAST_QPN, Gid, PKey
+from ipoibu.base.errors import IpoibuError, LinkError, UsageError
+from ipoibu.base.ib import PartitionParams
 from ipoibu.fabric.base import Fabric, MeshOptions, Port
-from ipoibu.ib import PartitionParams
 from ipoibu.wire import mgid
 
 PARAMS: Final = PartitionParams(pkey=PKey(0xFFFF), qkey=0x0B1B, mtu_bytes=2048)

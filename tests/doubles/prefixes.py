@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import ipaddress
 
-from ipoibu.addr import IpNetwork
-from ipoibu.route import address_of
+from ipoibu.base.addr import IpNetwork
+from ipoibu.base.route import address_of
 
 
 def network_of(prefix: bytes) -> IpNetwork:
-    """The inverse of `ipoibu.route.prefix_of`."""
+    """The inverse of `ipoibu.base.route.prefix_of`."""
     address = address_of(prefix[1:])
     bits = prefix[0] - (96 if address.version == 4 else 0)
     return ipaddress.ip_network((address, bits))

@@ -13,17 +13,12 @@ import random
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from ipoibu.addr import RC_FLAG, Gid, HwAddr, Qpn
-from ipoibu.ib import Destination, RcAttributes
+from ipoibu.base.addr import RC_FLAG, Gid, HwAddr, Qpn
+from ipoibu.base.ib import Destination, RcAttributes
 from ipoibu.proto.effects import Count
-from ipoibu.proto.rc_connection import (
-    CloseQp,
-    OpenQp,
-    Profile,
-    RcConfig,
-    RcEffect,
-)
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.machine.transition import Transition
+from ipoibu.proto.rc.connection import CloseQp, OpenQp, Profile, RcConfig, RcEffect
+from ipoibu.proto.rc.events import (
     Confirm,
     Connect,
     Ended,
@@ -33,9 +28,8 @@ from ipoibu.proto.rc_events import (
     Requested,
     Role,
 )
-from ipoibu.proto.rc_peer import TxMode, TxRoute
-from ipoibu.proto.rc_policy import RcPolicy
-from ipoibu.proto.transition import Transition
+from ipoibu.proto.rc.peer import TxMode, TxRoute
+from ipoibu.proto.rc.policy import RcPolicy
 from ipoibu.wire.cm_private import Private, ServiceForm, service_id
 
 T = TypeVar("T")

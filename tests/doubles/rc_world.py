@@ -19,14 +19,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ipoibu.addr import RC_FLAG, Gid, HwAddr, PKey, Qpn
-from ipoibu.ib import Destination, RcAttributes
-from ipoibu.limits import CONNECTION_ACTIVITY_S
-from ipoibu.proto.cm import Cm, CmConfig, MadSource
+from ipoibu.base.addr import RC_FLAG, Gid, HwAddr, PKey, Qpn
+from ipoibu.base.ib import Destination, RcAttributes
+from ipoibu.base.limits import CONNECTION_ACTIVITY_S
+from ipoibu.proto.cm.cm import Cm, CmConfig, MadSource
 from ipoibu.proto.context import FrameSource
 from ipoibu.proto.effects import Count, Log
-from ipoibu.proto.rc_connection import CloseQp, OpenQp, ProgramQp, RcConfig, RcEffect
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.machine.transition import Transition
+from ipoibu.proto.rc.connection import CloseQp, OpenQp, ProgramQp, RcConfig, RcEffect
+from ipoibu.proto.rc.events import (
     Accept,
     CmEffect,
     Confirm,
@@ -40,9 +41,8 @@ from ipoibu.proto.rc_events import (
     Requested,
     SendMad,
 )
-from ipoibu.proto.rc_peer import TxMode, TxRoute
-from ipoibu.proto.rc_policy import RcPolicy
-from ipoibu.proto.transition import Transition
+from ipoibu.proto.rc.peer import TxMode, TxRoute
+from ipoibu.proto.rc.policy import RcPolicy
 from ipoibu.wire.mad import GSI_QPN
 from tests.doubles.network import PERFECT, Faults, Network, VirtualClock
 

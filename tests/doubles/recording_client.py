@@ -37,5 +37,5 @@ def record_requests(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str]
         def answer(self) -> Any:
             return self.request(self._begun)
 
-    monkeypatch.setattr("ipoibu.daemon.client.Client", RecordingClient)
+    monkeypatch.setattr("ipoibu.daemon.control.client.Client", RecordingClient)
     return requests

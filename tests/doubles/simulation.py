@@ -19,9 +19,9 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 from typing import Final, TypeVar
 
-from ipoibu.addr import DEFAULT_PKEY, Gid, HwAddr, IpAddress, IpInterface, Qpn
-from ipoibu.ib import Destination, PartitionParams
-from ipoibu.limits import DEFAULT_IB_MTU, DEFAULT_QKEY
+from ipoibu.base.addr import DEFAULT_PKEY, Gid, HwAddr, IpAddress, IpInterface, Qpn
+from ipoibu.base.ib import Destination, PartitionParams
+from ipoibu.base.limits import DEFAULT_IB_MTU, DEFAULT_QKEY
 from ipoibu.proto.effects import (
     AddressVerdict,
     Attach,
@@ -39,7 +39,7 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource, LinkConfig
-from ipoibu.proto.transition import Transition
+from ipoibu.proto.machine.transition import Transition
 from ipoibu.wire import ip, udp
 from ipoibu.wire.encap import Encap, EtherType
 from tests.doubles.network import PERFECT, Faults, Network, VirtualClock

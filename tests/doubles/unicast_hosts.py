@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from ipoibu import Endpoint, EndpointConfig, Gid
 from ipoibu._core import MemorySwitch
-from ipoibu.addr import HwAddr, PKey, Qpn
+from ipoibu.base.addr import HwAddr, PKey, Qpn
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.fabric.mesh.peer_key import PeerKey

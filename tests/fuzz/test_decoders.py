@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ipoibu.wire
-from ipoibu.addr import Gid
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import dhcp, dhcp6, dhcp6_lease, ip, membership, ndopt, sa, udp
 
 GOLDEN_FILE: Final = Path(__file__).parents[1] / "golden" / "wire.toml"

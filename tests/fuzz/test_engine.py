@@ -10,8 +10,8 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.limits import NEIGH_PENDING_TOTAL_BYTES, WAITING_OVERHEAD_BYTES
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.limits import NEIGH_PENDING_TOTAL_BYTES, WAITING_OVERHEAD_BYTES
 from ipoibu.proto.engine import FrameSource
 from ipoibu.wire import arp, ndisc
 from ipoibu.wire.encap import Encap, EtherType

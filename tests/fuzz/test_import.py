@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.daemon.config import InterfaceConfig, faults
-from ipoibu.errors import UsageError
-from ipoibu.migration.assembly import assemble
-from ipoibu.migration.document import document
-from ipoibu.migration.sources import read_files
+from ipoibu.base.errors import UsageError
+from ipoibu.daemon.config.interface_config import InterfaceConfig, faults
+from ipoibu.importer.assembly import assemble
+from ipoibu.importer.document import document
+from ipoibu.importer.sources import read_files
 
 HEADS = {
     "a.nmconnection": "[connection]\ntype=infiniband\n",

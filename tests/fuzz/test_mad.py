@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.errors import BadFrame
-from ipoibu.proto.sa_requests import PACE, SaAddress, SaRequests
-from ipoibu.proto.sa_transaction import Query
+from ipoibu.base.errors import BadFrame
+from ipoibu.proto.sa.requests import PACE, SaAddress, SaRequests
+from ipoibu.proto.sa.transaction import Query
 from ipoibu.wire import mad, mcmember, notice, pathrecord, rmpp, sa
 from ipoibu.wire.mad import Method
 from ipoibu.wire.sa import Attribute, SaMad

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.addr import Gid, HwAddr, PKey
-from ipoibu.daemon import config, parsers
-from ipoibu.daemon.control import _parse_untrusted
-from ipoibu.daemon.options import BY_NAME
-from ipoibu.errors import UsageError
+from ipoibu.base.addr import Gid, HwAddr, PKey
+from ipoibu.base.errors import UsageError
+from ipoibu.daemon.config import interface_config as config
+from ipoibu.daemon.config import parsers
+from ipoibu.daemon.config.options import BY_NAME
+from ipoibu.daemon.control.server import _parse_untrusted
 from ipoibu.fabric.mesh.peer_list import read_peers
 from ipoibu.fabric.partition import conf
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, PKey, Qpn
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import MULTICAST_QPN, Gid, HwAddr, PKey, Qpn
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import (
     Octets,
     arp,

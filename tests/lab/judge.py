@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ipoibu.lab.errors import LabError
-from ipoibu.lab.guests.judge import (
+from ipoibu.lab.machines.judge import (
     COMMON,
     KERNEL,
     LARGE,
@@ -25,7 +25,7 @@ from ipoibu.lab.guests.judge import (
     SOFT_IB,
     judge,
 )
-from ipoibu.lab.guests.runner import ROOT, find_kernel
+from ipoibu.lab.machines.runner import ROOT, find_kernel
 
 PAIRS = [
     ("datagram", KERNEL, KERNEL),

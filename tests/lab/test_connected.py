@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab.guests.runner import SCENARIOS, Result, run, shell, source
-from ipoibu.limits import CONNECTIONS_PER_PORT_MAX
+from ipoibu.base.limits import CONNECTIONS_PER_PORT_MAX
+from ipoibu.lab.machines.runner import SCENARIOS, Result, run, shell, source
 from tests.lab.reports import load, received_bytes
 
 pytestmark = pytest.mark.lab

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.errors import LabError
-from ipoibu.lab.guests import runner
-from ipoibu.lab.guests.inside.meeting import until
-from ipoibu.lab.guests.runner import ROOT, Guest, GuestFailed, Result, python, run, shell
+from ipoibu.lab.machines import runner
+from ipoibu.lab.machines.inside.meeting import until
+from ipoibu.lab.machines.runner import ROOT, Guest, GuestFailed, Result, python, run, shell
 
 pytestmark = pytest.mark.lab
 
@@ -69,7 +69,7 @@ def test_code_of_pth_files_runs_in_no_guest(
 ) -> None:
     hooks = {str(hook) for hook in runner._start_hooks()}
     script = "for hook in " + " ".join(hooks) + "; do [[ -e $hook && ! -s $hook ]]; done"
-    script += "; python -c 'import ipoibu.addr'"
+    script += "; python -c 'import ipoibu.base.addr'"
     boot(lab_kernel, shell(script), tmp_path / "run").check()
     place = tmp_path / "packages"
     place.mkdir()
@@ -192,7 +192,7 @@ def test_all_of_a_guest_is_bound_to_its_cpu(lab_kernel: Path, tmp_path: Path) ->
 
 def test_a_guest_dies_with_its_runner(lab_kernel: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from ipoibu.lab.guests.runner import Guest, shell\n"
+        "import sys; from pathlib import Path; from ipoibu.lab.machines.runner import Guest, shell\n"
         "guest = Guest(Path(sys.argv[1]), shell('while :; do :; done'), Path(sys.argv[2]))\n"
         "guest.start(); print(guest._process.pid, flush=True); sys.stdin.read()"
     )

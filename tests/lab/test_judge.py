@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.judge import (
+from ipoibu.lab.machines.judge import (
     COMMON,
     KERNEL,
     LARGE,
@@ -21,7 +21,7 @@ from ipoibu.lab.guests.judge import (
     judge,
     play,
 )
-from ipoibu.lab.guests.runner import INFINIBAND, python, run, shell, source
+from ipoibu.lab.machines.runner import INFINIBAND, python, run, shell, source
 
 from .judge import BEGIN, END, PAGE, PAIRS, table
 from .scenarios import own_sa

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.judge import COMMON, LARGE
+from ipoibu.lab.machines.judge import COMMON, LARGE
 
 pytestmark = pytest.mark.lab
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.inside.meeting import Missed, get
-from ipoibu.lab.guests.runner import GuestFailed, python, run, shell
+from ipoibu.lab.machines.inside.meeting import Missed, get
+from ipoibu.lab.machines.runner import GuestFailed, python, run, shell
 
 from .scenarios import exchange
 

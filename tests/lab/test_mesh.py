@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.runner import SCENARIOS, Result, run, shell, source
+from ipoibu.lab.machines.runner import SCENARIOS, Result, run, shell, source
 from tests.lab.reports import load, received_bytes
 
 pytestmark = pytest.mark.lab

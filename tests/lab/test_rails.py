@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.judge import PORT, SCRIPTS
-from ipoibu.lab.guests.runner import SCENARIOS, run, shell, source
+from ipoibu.lab.machines.judge import PORT, SCRIPTS
+from ipoibu.lab.machines.runner import SCENARIOS, run, shell, source
 
 pytestmark = pytest.mark.lab
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.runner import python, run, shell
+from ipoibu.lab.machines.runner import python, run, shell
 
 from .scenarios import multicast
 

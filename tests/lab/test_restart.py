@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.runner import SCENARIOS, run, shell, source
+from ipoibu.lab.machines.runner import SCENARIOS, run, shell, source
 
 from .scenarios.restart import PORT
 
 pytestmark = pytest.mark.lab
 
 PRELUDE = source(SCENARIOS / "verbs_host.sh")
-CALL = "python -m ipoibu.lab.guests.inside.call tests.lab.scenarios.restart:restart"
+CALL = "python -m ipoibu.lab.machines.inside.call tests.lab.scenarios.restart:restart"
 
 
 @pytest.mark.parametrize("mode", ["datagram", pytest.param("connected", marks=pytest.mark.nightly)])

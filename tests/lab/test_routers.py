@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.judge import KERNEL, SCRIPTS, SOFT_IB, play
+from ipoibu.lab.machines.judge import KERNEL, SCRIPTS, SOFT_IB, play
 from tests.netns.page_configs import config
 
 ROUTERS = (*SCRIPTS, Path(__file__).parent / "scenarios" / "routers.sh")

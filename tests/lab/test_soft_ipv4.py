@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.runner import ROOT, SCENARIOS, run, shell, source
+from ipoibu.lab.machines.runner import ROOT, SCENARIOS, run, shell, source
 
 pytestmark = pytest.mark.lab
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.judge import SCRIPTS
-from ipoibu.lab.guests.runner import INFINIBAND, run, shell, source
+from ipoibu.lab.machines.judge import SCRIPTS
+from ipoibu.lab.machines.runner import INFINIBAND, run, shell, source
 
 HERE = Path(__file__).parent / "scenarios"
 PRELUDE = source(*SCRIPTS, HERE / "unprivileged_host.sh")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab.guests.runner import ROOT, SCENARIOS, Result, python, run, shell, source
-from ipoibu.lab.guests.scenarios.verbs_guest import DEVICE
+from ipoibu.lab.machines.runner import ROOT, SCENARIOS, Result, python, run, shell, source
+from ipoibu.lab.machines.scenarios.verbs_guest import DEVICE
 from tests.lab.reports import load, received_bytes
 
 pytestmark = pytest.mark.lab

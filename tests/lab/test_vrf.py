@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.guests.judge import SCRIPTS
-from ipoibu.lab.guests.runner import run, shell, source
+from ipoibu.lab.machines.judge import SCRIPTS
+from ipoibu.lab.machines.runner import run, shell, source
 
 pytestmark = pytest.mark.lab
 

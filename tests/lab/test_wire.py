@@ -3,7 +3,7 @@
 
 import socket
 
-from ipoibu.lab.guests.wire import Wire
+from ipoibu.lab.machines.wire import Wire
 
 
 def test_two_ends_share_a_pair() -> None:

@@ -38,7 +38,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "A1",
-        "ipoibu/addr.py",
+        "ipoibu/base/addr.py",
         'int.from_bytes(raw[1:4], "big")), Gid',
         'int.from_bytes(raw[1:3], "big")), Gid',
     ),
@@ -48,17 +48,17 @@ MUTATIONS: Final = (
         "HwAddr.unpack(bytes(raw))",
         r'HwAddr.unpack(b"\0" + bytes(raw[1:]))',
     ),
-    Mutation("A3", "ipoibu/addr.py", "return self.raw[8:]", "return self.raw[:8]"),
+    Mutation("A3", "ipoibu/base/addr.py", "return self.raw[8:]", "return self.raw[:8]"),
     Mutation("A4", _WIRE + "lladdr.py", "hwaddr.qpn in (0, MULTICAST_QPN)", "hwaddr.qpn == 0"),
     Mutation(
         "A5",
-        _PROTO + "arp.py",
+        _PROTO + "neigh/arp.py",
         "self._neighbours.suspect(now, target, message.sender_hwaddr)",
         "pass",
     ),
     Mutation(
         "A6",
-        "ipoibu/addr.py",
+        "ipoibu/base/addr.py",
         "return self.qpn == other.qpn and self.gid == other.gid",
         "return self == other",
     ),
@@ -73,28 +73,30 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "B2",
-        _PROTO + "link_params.py",
+        _PROTO + "groups/link_params.py",
         "return min(DEFAULT_IB_MTU, longest_bytes)",
         "return DEFAULT_IB_MTU",
     ),
     Mutation(
         "B3",
-        "ipoibu/endpoint/link.py",
+        "ipoibu/endpoint/subnet/link.py",
         "if params.qkey & CONTROLLED_QKEY and not may_control():",
         "if False:",
     ),
     Mutation(
         "M6",
-        "ipoibu/endpoint/allmulticast.py",
+        "ipoibu/endpoint/subnet/allmulticast.py",
         'counts["group_join_refused"] += 1',
         'counts["defect"] += 1',
     ),
     Mutation("T1", _WIRE + "encap.py", "return ib_mtu_bytes - ENCAP_LEN", "return ib_mtu_bytes"),
-    Mutation("T3", _PROTO + "link_params.py", "if ipv6 and mtu_bytes < IPV6_MIN_MTU:", "if False:"),
+    Mutation(
+        "T3", _PROTO + "groups/link_params.py", "if ipv6 and mtu_bytes < IPV6_MIN_MTU:", "if False:"
+    ),
     Mutation("R1", _WIRE + "arp.py", "if hardware != HARDWARE_INFINIBAND:", "if False:"),
     Mutation(
         "R2",
-        _PROTO + "arp.py",
+        _PROTO + "neigh/arp.py",
         "self._neighbours.introduced(now, sender, hwaddr)",
         "message.operation == arp.REQUEST and self._neighbours.introduced(now, sender, hwaddr)",
     ),
@@ -113,12 +115,12 @@ MUTATIONS: Final = (
         "destination=self.source if solicited else ALL_NODES",
         "destination=ALL_NODES",
     ),
-    Mutation("I1", "ipoibu/addr.py", "+ guid[1:]", "+ guid[:7]"),
-    Mutation("I2", "ipoibu/addr.py", "guid[0] | 0x02", "guid[0]"),
+    Mutation("I1", "ipoibu/base/addr.py", "+ guid[1:]", "+ guid[:7]"),
+    Mutation("I2", "ipoibu/base/addr.py", "guid[0] | 0x02", "guid[0]"),
     Mutation(
         "I3", "ipoibu/host/interface.py", "link.addr_gen_mode == self._addr_gen_mode:", "False:"
     ),
-    Mutation("C3", _PROTO + "rc_policy.py", "self.config.refusal_private().pack()", 'b""'),
+    Mutation("C3", _PROTO + "rc/policy.py", "self.config.refusal_private().pack()", 'b""'),
     Mutation(
         "C4",
         _WIRE + "cm_private.py",
@@ -127,11 +129,11 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "C5",
-        _PROTO + "rc_connection.py",
+        _PROTO + "rc/connection.py",
         "min(ours, theirs.receive_mtu_bytes) - ENCAP_LEN",
         "theirs.receive_mtu_bytes - ENCAP_LEN",
     ),
-    Mutation("C6", _PROTO + "rc_policy.py", "pack() < replace(other", "pack() > replace(other"),
+    Mutation("C6", _PROTO + "rc/policy.py", "pack() < replace(other", "pack() > replace(other"),
     Mutation("C7", _WIRE + "cm_private.py", "LINUX = 0x10 << 56", "LINUX = 0x11 << 56"),
     Mutation(
         "C13",
@@ -140,51 +142,59 @@ MUTATIONS: Final = (
         "V4_ERROR_MAX_BYTES: Final = 577",
     ),
     Mutation(
-        "K2", _PROTO + "arp.py", "self._ask(_NO_ADDRESS, _v4(", "self._ask(_v4(address), _v4("
+        "K2", _PROTO + "neigh/arp.py", "self._ask(_NO_ADDRESS, _v4(", "self._ask(_v4(address), _v4("
     ),
     Mutation(
-        "K4", _PROTO + "dad.py", "_I.PROBED):     (_S.DUPLICATE,", "_I.PROBED):     (_S.TENTATIVE,"
+        "K4",
+        _PROTO + "neigh/dad.py",
+        "_I.PROBED):     (_S.DUPLICATE,",
+        "_I.PROBED):     (_S.TENTATIVE,",
     ),
-    Mutation("K7", _PROTO + "arp.py", "elif self._host.is_ours(target):", "elif False:"),
-    Mutation("L1", _PROTO + "dad.py", "if self._is_joined(address.ip):", "if True:"),
+    Mutation("K7", _PROTO + "neigh/arp.py", "elif self._host.is_ours(target):", "elif False:"),
+    Mutation("L1", _PROTO + "neigh/dad.py", "if self._is_joined(address.ip):", "if True:"),
     Mutation(
         "L3",
-        _PROTO + "ndisc.py",
+        _PROTO + "neigh/ndisc.py",
         "is_ours = self._addresses.is_ours(message.target) or",
         "is_ours = message.target in self._addresses or",
     ),
     Mutation(
-        "L4", _PROTO + "dad.py", "_I.CLAIMED):    (_S.DUPLICATE,", "_I.CLAIMED):    (_S.TENTATIVE,"
+        "L4",
+        _PROTO + "neigh/dad.py",
+        "_I.CLAIMED):    (_S.DUPLICATE,",
+        "_I.CLAIMED):    (_S.TENTATIVE,",
     ),
-    Mutation("N7", _PROTO + "ndisc.py", "message.lladdr, is_router=True)", "None, is_router=True)"),
-    Mutation("N9", _PROTO + "routers.py", "if router.state is State.SILENT:", "if False:"),
+    Mutation(
+        "N7", _PROTO + "neigh/ndisc.py", "message.lladdr, is_router=True)", "None, is_router=True)"
+    ),
+    Mutation("N9", _PROTO + "neigh/routers.py", "if router.state is State.SILENT:", "if False:"),
     Mutation(
         "N10",
-        _PROTO + "nud.py",
+        _PROTO + "neigh/nud.py",
         "(True, False, Cached.OTHER): Input.DISPUTED",
         "(True, False, Cached.OTHER): Input.REPLACED",
     ),
     Mutation(
         "N11",
-        _PROTO + "ndisc.py",
+        _PROTO + "neigh/ndisc.py",
         "source=_v6(source), override=False)",
         "source=_v6(source), override=True)",
     ),
     Mutation(
         "N12",
-        _PROTO + "nud.py",
+        _PROTO + "neigh/nud.py",
         "(_D, Input.TIMEOUT):   (_P, (_A.PROBE,",
         "(_D, Input.TIMEOUT):   (_P, (_A.ASK,",
     ),
     Mutation(
         "U1",
-        _PROTO + "routers.py",
+        _PROTO + "neigh/routers.py",
         "if router_s else advertisement.flags & ~_PREFERENCE",
         "",
     ),
     Mutation(
         "U2",
-        _PROTO + "routers.py",
+        _PROTO + "neigh/routers.py",
         "with_lifetime(each, left_s(lifetime_s(each)))",
         "each",
     ),
@@ -194,7 +204,7 @@ MUTATIONS: Final = (
     Mutation("X1", _WIRE + "cm_setup.py", "(0, 6), (self.rate, 6)", "(self.rate, 6), (0, 6)"),
     Mutation(
         "X2",
-        _PROTO + "cm_state.py",
+        _PROTO + "cm/state.py",
         "(_S.REQ_SENT, _I.TIMEOUT):    (_S.REQ_SENT, (_A.SEND_REQ, _A.ARM))",
         "(_S.REQ_SENT, _I.TIMEOUT):    (_S.REQ_SENT, (_A.ARM,))",
     ),
@@ -203,24 +213,24 @@ MUTATIONS: Final = (
     Mutation("Q3", _WIRE + "notice.py", "ALL_LIDS: Final = 0xFFFF", "ALL_LIDS: Final = 0xFFFE"),
     Mutation(
         "Q4",
-        _PROTO + "rmpp.py",
+        _PROTO + "sa/rmpp.py",
         "if len(self._parts) in (1, self._window_last):",
         "if len(self._parts) == 1:",
     ),
     Mutation(
         "Q5",
-        _PROTO + "sa_transaction.py",
+        _PROTO + "sa/transaction.py",
         "_I.TIMEOUT):  (_S.WAITING, (_A.ABORT, _A.SEND,",
         "_I.TIMEOUT):  (_S.WAITING, (_A.SEND,",
     ),
-    Mutation("B1", _PROTO + "sa_records.py", "qkey=record.qkey or 0", "qkey=0"),
+    Mutation("B1", _PROTO + "sa/records.py", "qkey=record.qkey or 0", "qkey=0"),
     Mutation(
         "B4",
-        "ipoibu/endpoint/link.py",
+        "ipoibu/endpoint/subnet/link.py",
         "await sa.join(group)",
         "await sa.join(group, params=PartitionParams(pkey, 0x0B1B, 2048))",
     ),
-    Mutation("B6", _PROTO + "sa_records.py", "path.mtu_bytes - ENCAP_LEN", "path.mtu_bytes"),
+    Mutation("B6", _PROTO + "sa/records.py", "path.mtu_bytes - ENCAP_LEN", "path.mtu_bytes"),
     Mutation(
         "M1",
         _SA + "memberships.py",
@@ -236,20 +246,20 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "M4",
-        _PROTO + "group.py",
+        _PROTO + "groups/groups.py",
         "(_M.LINGERING, _MI.TIMEOUT): (_M.NONE, (_MA.DETACH,))",
         "(_M.LINGERING, _MI.TIMEOUT): (_M.NONE, ())",
     ),
-    Mutation("M5", _PROTO + "sa_path.py", " or entry.state is State.BACKOFF:", ":"),
+    Mutation("M5", _PROTO + "sa/path.py", " or entry.state is State.BACKOFF:", ":"),
     Mutation(
         "M7",
-        "ipoibu/endpoint/allmulticast.py",
+        "ipoibu/endpoint/subnet/allmulticast.py",
         "STATE: Final = JoinState.NON_MEMBER",
         "STATE: Final = JoinState.FULL_MEMBER",
     ),
     Mutation(
         "M8",
-        _PROTO + "sa_path.py",
+        _PROTO + "sa/path.py",
         "self._timers.arm(self._look, gid, now + GROUP_SEND_ONLY_IDLE_S)",
         "pass",
     ),
@@ -261,28 +271,31 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "N5",
-        _PROTO + "nud.py",
+        _PROTO + "neigh/nud.py",
         "(_R, Input.MOVED):     (_S, (_A.RECORD,",
         "(_R, Input.MOVED):     (_R, (_A.RECORD,",
     ),
     Mutation(
         "L6",
-        _PROTO + "routers.py",
+        _PROTO + "neigh/routers.py",
         "self._context.emit(Deliver(ndisc.strip_untrusted(packet, refused)[0]))",
         "self._context.emit(Deliver(packet))",
     ),
     Mutation(
-        "C11", "ipoibu/limits.py", "CONNECTION_RETRIES: Final = 0", "CONNECTION_RETRIES: Final = 7"
+        "C11",
+        "ipoibu/base/limits.py",
+        "CONNECTION_RETRIES: Final = 0",
+        "CONNECTION_RETRIES: Final = 7",
     ),
     Mutation(
         "C10",
-        _PROTO + "rc_policy.py",
+        _PROTO + "rc/policy.py",
         "return self.config.idle_s if role",
         "return 1e9 if role",
     ),
     Mutation(
         "C1",
-        _PROTO + "rc_policy.py",
+        _PROTO + "rc/policy.py",
         "else TxRoute(bare, TxMode.UD_NOTIFY)",
         "else TxRoute(bare, TxMode.UD)",
     ),
@@ -352,20 +365,20 @@ MUTATIONS: Final = (
         "§7.2.8, H4).\n            announces = message.override and not message.solicited",
         "§7.2.8, H4).\n            announces = True",
     ),
-    Mutation("H5", _PROTO + "dhcp_form.py", "htype=dhcp.HTYPE_INFINIBAND, hlen=0", "hlen=0"),
+    Mutation("H5", _PROTO + "dhcp/form.py", "htype=dhcp.HTYPE_INFINIBAND, hlen=0", "hlen=0"),
     Mutation(
         "H6", _PROTO + "ethernet/dhcp.py", "htype=_HTYPE_ETHERNET, hlen=MAC_LEN", "hlen=MAC_LEN"
     ),
     Mutation(
         "D2",
-        _PROTO + "dhcp.py",
+        _PROTO + "dhcp/client.py",
         "flags=0 if is_ours or kind is Kind.DECLINE else dhcp.BROADCAST_FLAG",
         "flags=0",
     ),
     Mutation("D3", _WIRE + "dhcp6.py", 'IPv6Address("ff02::1:2")', 'IPv6Address("ff02::1:3")'),
     Mutation(
         "D4",
-        _PROTO + "dhcp6.py",
+        _PROTO + "dhcp/client6.py",
         "self._feed(now, Input.CONFLICT if is_duplicate else Input.UNIQUE)",
         "self._feed(now, Input.UNIQUE)",
     ),

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ipoibu.fabric.privilege import CAP_NET_ADMIN
+from ipoibu.base.privilege import CAP_NET_ADMIN
 from ipoibu.sandbox.landlock import DEVICE, READ, SOCKETS, PathRule
 from ipoibu.sandbox.stages import Needs, Stage, confine
 from ipoibu.sandbox.user import User

@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Self
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.host.tun import IFF_NO_PI, IFF_TUN, TUNSETIFF
 from ipoibu.lab.namespace import Namespace
-from ipoibu.proto.ethernet.config import EthernetConfig
+from ipoibu.proto.ethernet_config import EthernetConfig
 from ipoibu.wire import ip, udp
 from tests.doubles.ethernet_host import EthernetHost
 from tests.doubles.simulation import TEMPLATE, Host, Simulation

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import IpAddress
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.limits import ADVERTISED_MAX, CONTROL_STRANGERS, ROUTERS_UNPROVEN_MAX
 from ipoibu.lab import Lab
 from ipoibu.lab.host import INTERFACE, Host
-from ipoibu.limits import ADVERTISED_MAX, CONTROL_STRANGERS, ROUTERS_UNPROVEN_MAX
 from tests.attack import attacks
 from tests.attack.attacker import Attacker, gid
 from tests.attack.attacks import Flood, Target

@@ -14,15 +14,15 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import IpAddress
-from ipoibu.lab import Lab
-from ipoibu.lab.host import INTERFACE, Host
-from ipoibu.limits import (
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.limits import (
     RESOLUTION_REPEATS_BURST,
     RESOLUTION_REPEATS_PER_S,
     RESOLUTIONS_MAX,
     RESOLUTIONS_PER_S,
 )
+from ipoibu.lab import Lab
+from ipoibu.lab.host import INTERFACE, Host
 from tests.attack import attacks, scan
 from tests.attack.attacker import Attacker
 from tests.attack.attacks import Target

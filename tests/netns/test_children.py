@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from ipoibu.daemon.client import Client
-from ipoibu.errors import IpoibuError
+from ipoibu.base.errors import IpoibuError
+from ipoibu.base.limits import CHILDREN_MAX, INTERFACE_DESCRIPTORS, PROCESS_SPARE_DESCRIPTORS
+from ipoibu.daemon.control.client import Client
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
-from ipoibu.limits import CHILDREN_MAX, INTERFACE_DESCRIPTORS, PROCESS_SPARE_DESCRIPTORS
 from tests.netns.behind import reaches
 
 pytestmark = pytest.mark.netns
@@ -146,8 +146,8 @@ def test_a_name_that_is_taken_is_refused(green: Lab, cli: Cli, sh: Sh) -> None:
 FORGE = """
     import sys, time
     from ipoibu import Endpoint, EndpointConfig, Gid, PKey, Qpn
-    from ipoibu.ib import Destination
-    from ipoibu.addr import HwAddr
+    from ipoibu.base.ib import Destination
+    from ipoibu.base.addr import HwAddr
 
     pkey, target = PKey(int(sys.argv[1], 0)), HwAddr.parse(sys.argv[2])
     # An ARP request, which every member of the partition would look at.

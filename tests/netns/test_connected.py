@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from ipoibu.base.limits import CONNECTIONS_PER_PORT_MAX
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.limits import CONNECTIONS_PER_PORT_MAX
 from tests.netns.kernel_counters import reassembled, udp_arrived
 
 pytestmark = pytest.mark.netns

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.errors import IpoibuError
+from ipoibu.base.errors import IpoibuError
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Until

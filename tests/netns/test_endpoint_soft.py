@@ -17,7 +17,7 @@ pytestmark = pytest.mark.netns
 BOTH = """
     import gc, ipaddress
     from ipoibu import Endpoint, EndpointConfig
-    from ipoibu.errors import IpoibuError
+    from ipoibu.base.errors import IpoibuError
 
     def packet(data):
         head = bytes.fromhex("450000000000000040fd0000") + bytes([10, 0, 0, 1, 10, 0, 0, 2])

@@ -16,7 +16,7 @@ from ipaddress import ip_interface
 
 import pytest
 
-from ipoibu.daemon.client import Client
+from ipoibu.daemon.control.client import Client
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import Namespace

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from ipoibu.addr import HwAddr
+from ipoibu.base.addr import HwAddr
 from ipoibu.lab import Lab
 from ipoibu.lab.namespace import Namespace
 from tests.netns.behind import inside, reaches

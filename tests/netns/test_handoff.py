@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.addr import Mac
+from ipoibu.base.addr import Mac
 from ipoibu.lab.namespace import Namespace
-from ipoibu.proto.dad import State
-from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.macs import hashed
+from ipoibu.proto.ethernet_config import EthernetConfig
+from ipoibu.proto.neigh.dad import State
 from ipoibu.wire.mgid import of_group
 from tests.doubles.ethernet_host import EthernetHost
 from tests.doubles.simulation import PARAMS, Host

@@ -226,9 +226,9 @@ def test_the_cpus_stay_awake_as_long_as_the_interface_is_up_or_it_says_why(bare:
 
 CYCLES = """
 import ipaddress, json, os, threading
-from ipoibu.daemon.run import real_endpoint
+from ipoibu.daemon.daemon import real_endpoint
 from ipoibu.endpoint.callbacks import Callbacks
-from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.host.tun import Tun
 
 def resources():

@@ -286,7 +286,7 @@ def test_the_helper_keeps_three_capabilities_and_ends_with_the_daemon(
 
 ATTEMPTS = """
 import errno, json, os
-from ipoibu.errors import NoSuchDevice
+from ipoibu.base.errors import NoSuchDevice
 from ipoibu.host.namespace import HERE
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.tun import Tun
@@ -340,7 +340,7 @@ def test_the_helper_opens_what_the_daemon_needs_and_nothing_else(
 
 LATE = """
 import os, signal
-from ipoibu.errors import IpoibuError
+from ipoibu.base.errors import IpoibuError
 from ipoibu.host.namespace import HERE
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.tun import Tun
@@ -394,7 +394,7 @@ def test_a_namespace_by_a_descriptor_of_the_daemon_is_one_to_the_helper_too(
 
 ENDING = """
 import os, subprocess
-from ipoibu.errors import NoSuchDevice
+from ipoibu.base.errors import NoSuchDevice
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.tun import Tun
 from ipoibu.lab.namespace import Namespace

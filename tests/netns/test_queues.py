@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.daemon.client import Client
+from ipoibu.daemon.control.client import Client
 from ipoibu.host import receive_buffer
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
@@ -398,9 +398,9 @@ def test_an_interface_that_is_deleted_ends_its_daemon_with_one_clear_word(
 
 CYCLES = """
 import ipaddress, json, os, time
-from ipoibu.daemon.run import real_endpoint
+from ipoibu.daemon.daemon import real_endpoint
 from ipoibu.endpoint.callbacks import Callbacks
-from ipoibu.daemon.config import InterfaceConfig
+from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.host.tun import Tun
 
 def resources():

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.daemon.client import Client
+from ipoibu.daemon.control.client import Client
 from ipoibu.lab import Lab
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import Host

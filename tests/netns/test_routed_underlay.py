@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import HwAddr
+from ipoibu.base.addr import HwAddr
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.lab.underlay import ROUTED4, ROUTED6, Underlay, router_addresses

@@ -30,7 +30,7 @@ FOLLOWER = """
 import ipaddress, json, socket, subprocess, sys
 from ipoibu.host.netlink import Netlink
 from ipoibu.host.route_sync import RouteSync
-from ipoibu.route import key_of
+from ipoibu.base.route import key_of
 from tests.doubles.prefixes import network_of
 
 class Stack:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.errors import IpoibuError
+from ipoibu.base.errors import IpoibuError
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 

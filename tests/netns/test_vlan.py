@@ -17,8 +17,8 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from ipoibu.addr import Mac
-from ipoibu.daemon.client import Client
+from ipoibu.base.addr import Mac
+from ipoibu.daemon.control.client import Client
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.wire import arp, ethernet_arp

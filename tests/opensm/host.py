@@ -13,14 +13,14 @@ import sys
 from dataclasses import asdict
 from typing import Any, Final
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import IpoibuError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import IpoibuError
+from ipoibu.base.ib import PartitionParams
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.transport import Event
-from ipoibu.ib import PartitionParams
 from ipoibu.lab.ibsim import DEVICE
-from ipoibu.proto.sa_records import link_params
-from ipoibu.proto.sa_requests import Change, Pace
+from ipoibu.proto.sa.records import link_params
+from ipoibu.proto.sa.requests import Change, Pace
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.notice import Trap
 from ipoibu.wire.pathrecord import PathRecord

@@ -2,7 +2,7 @@
 """A second InfiniBand port for a host of ibsim, which gives a process one port only.
 
 `python relay.py serve PATH` is a host of ibsim, too, and hands its port on at the socket PATH.
-`python relay.py host PATH PYTHON -m ipoibu.cli.ibsim_host ARGUMENT ...` runs `ibsim_host`, for which that
+`python relay.py host PATH PYTHON -m ipoibu.lab.ibsim_host ARGUMENT ...` runs `ibsim_host`, for which that
 port is the device `ibsim1`.
 """
 
@@ -16,10 +16,10 @@ from dataclasses import replace
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Final
 
-from ipoibu.cli import ibsim_host
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.fabric.sa.umad import UmadPort
+from ipoibu.lab import ibsim_host
 from ipoibu.lab.ibsim import DEVICE
 
 SECOND_DEVICE: Final = "ibsim1"
@@ -95,7 +95,7 @@ def host(path: str, *command: str) -> int:
         return SaClient(port) if device == SECOND_DEVICE else usual(device, number)
 
     SaClient.open = open_client  # type: ignore[method-assign,assignment]
-    at = command.index("ipoibu.cli.ibsim_host")
+    at = command.index("ipoibu.lab.ibsim_host")
     return ibsim_host.run(*command[at + 1 :])
 
 

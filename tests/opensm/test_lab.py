@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import PKey
+from ipoibu.base.addr import PKey
 from ipoibu.lab import Lab, LabError, LabSubnet
 from ipoibu.lab.check import check, ping
 from ipoibu.lab.host import Host

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import UsageError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import UsageError
 from ipoibu.fabric.partition.conf import parse
 from ipoibu.fabric.partition.model import MemberType
 from ipoibu.lab.ibsim import DEVICE, HOSTS_MAX, Ibsim, SimulationError, port_guid
@@ -381,7 +381,7 @@ def test_a_fabric_without_a_manager_is_named_in_the_error(fabric: Ibsim, plug: P
 
 OPEN: Final = """
 import sys
-from ipoibu.errors import IpoibuError
+from ipoibu.base.errors import IpoibuError
 from ipoibu.fabric.sa.umad import UmadPort
 try:
     UmadPort(sys.argv[1], int(sys.argv[2]))

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import PKey
+from ipoibu.base.addr import PKey
 from ipoibu.lab import Lab, LabSubnet
 from ipoibu.wire import mgid
 from tests.opensm.relay import SECOND_DEVICE

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ROOT / "ipoibu/lab/guests"
+SHIPPED = ROOT / "ipoibu/lab/machines"
 
 
 def only_the_package_is_there(venv: Path) -> None:
@@ -34,7 +34,7 @@ def texts(tree: Path) -> dict[Path, str]:
 
 def the_guests_find_their_files(venv: Path, elsewhere: Path) -> None:
     """`lab --guests` and `bench --lab` work without the source tree, as far as no guest boots."""
-    (guests,) = venv.glob("lib/python*/site-packages/ipoibu/lab/guests")
+    (guests,) = venv.glob("lib/python*/site-packages/ipoibu/lab/machines")
     assert texts(guests / "kernel") == texts(SHIPPED / "kernel")
     shipped = {file.relative_to(SHIPPED) for file in SHIPPED.rglob("*.sh")}
     assert shipped == {file.relative_to(guests) for file in guests.rglob("*.sh")}

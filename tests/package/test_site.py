@@ -14,7 +14,7 @@ import pytest
 
 import ipoibu
 from ipoibu.cli.parser import COMMANDS
-from ipoibu.daemon.options import OPTIONS
+from ipoibu.daemon.config.options import OPTIONS
 
 pytestmark = [pytest.mark.builds, pytest.mark.timeout(3600)]
 

@@ -10,19 +10,19 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import DEFAULT_PKEY, RC_FLAG, Gid, HwAddr, Qpn
-from ipoibu.ib import Destination
-from ipoibu.limits import (
+from ipoibu.base.addr import DEFAULT_PKEY, RC_FLAG, Gid, HwAddr, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.limits import (
     CM_HALF_OPEN_PER_PORT_MAX,
     CM_TIMEWAIT_S,
     CONNECTION_ACTIVITY_S,
     CONNECTION_IDLE_S,
 )
-from ipoibu.proto import rc_connection
 from ipoibu.proto.context import FrameSource
-from ipoibu.proto.rc_connection import Profile
-from ipoibu.proto.rc_events import Ended, Established, Requested, Role, SendMad
-from ipoibu.proto.rc_peer import TxMode
+from ipoibu.proto.rc import connection as rc_connection
+from ipoibu.proto.rc.connection import Profile
+from ipoibu.proto.rc.events import Ended, Established, Requested, Role, SendMad
+from ipoibu.proto.rc.peer import TxMode
 from ipoibu.wire import cm
 from ipoibu.wire.cm_code import Reason
 from ipoibu.wire.cm_private import Private, ServiceForm, service_id

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_interface
 
 import pytest
 
-from ipoibu.proto.dad import State
+from ipoibu.proto.neigh.dad import State
 from tests.doubles.network import PERFECT, TERRIBLE, Faults
 from tests.doubles.simulation import Host, Simulation, packet
 

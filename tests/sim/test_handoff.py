@@ -8,10 +8,10 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from ipoibu.addr import Mac
-from ipoibu.limits import ETHERNET_CHECK_S, ETHERNET_MEMBERSHIP_S
-from ipoibu.proto.ethernet.config import EthernetConfig
+from ipoibu.base.addr import Mac
+from ipoibu.base.limits import ETHERNET_CHECK_S, ETHERNET_MEMBERSHIP_S
 from ipoibu.proto.ethernet.macs import hashed
+from ipoibu.proto.ethernet_config import EthernetConfig
 from ipoibu.wire import arp, ethernet, ethernet_arp, ip
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.limits import NEIGH_PENDING_TOTAL_BYTES, WAITING_OVERHEAD_BYTES
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.limits import NEIGH_PENDING_TOTAL_BYTES, WAITING_OVERHEAD_BYTES
 from ipoibu.proto.effects import Deliver, Effect, SendFrame, SendPacket
 from ipoibu.proto.engine import FrameSource
-from ipoibu.proto.neigh import Neighbours
+from ipoibu.proto.neigh.neighbours import Neighbours
 from ipoibu.wire import arp
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.mgid import solicited_node

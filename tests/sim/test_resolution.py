@@ -7,10 +7,10 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, Qpn
+from ipoibu.base.addr import Gid, HwAddr, Qpn
 from ipoibu.proto.effects import Count
 from ipoibu.proto.engine import FrameSource
-from ipoibu.proto.nud import State
+from ipoibu.proto.neigh.nud import State
 from ipoibu.wire import arp
 from ipoibu.wire.encap import Encap, EtherType
 from tests.doubles.network import PERFECT, TERRIBLE, Faults

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ipoibu.addr import HwAddr
-from ipoibu.ib import Destination
+from ipoibu.base.addr import HwAddr
+from ipoibu.base.ib import Destination
 from tests.doubles.network import PERFECT, TERRIBLE, Faults, Network
 from tests.doubles.simulation import Host, Simulation, packet
 

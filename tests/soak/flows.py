@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ipoibu.addr import IpAddress
+from ipoibu.base.addr import IpAddress
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 

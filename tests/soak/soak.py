@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from ipoibu.errors import IpoibuError
+from ipoibu.base.errors import IpoibuError
 from ipoibu.lab import Lab, LabSubnet
 from ipoibu.lab.host import Host
 from tests.soak import invariants

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from ipoibu.cli.parser import COMMANDS, build
-from ipoibu.daemon.config import faults
+from ipoibu.daemon.config.interface_config import faults
 from tests.doubles.page_blocks import ROOT, Block, blocks, missing, pages, simple_commands
 from tests.doubles.page_sessions import PROGRAMS
 

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PURE = ("ipoibu.proto", "ipoibu.wire", "ipoibu.ib", "ipoibu.addr", "ipoibu.errors")
+PURE = ("ipoibu.proto", "ipoibu.wire", "ipoibu.base.ib", "ipoibu.base.addr", "ipoibu.base.errors")
 CORE = "ipoibu._core"
 COMPILED = {CORE, f"{CORE}.fabric", f"{CORE}.device", f"{CORE}.pump", "ipoibu._verbs"}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.cli.parser import COMMANDS
-from ipoibu.daemon.options import OPTIONS
+from ipoibu.daemon.config.options import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("ipoibu.1", "ipoibu.7", "ipoibu.toml.5")

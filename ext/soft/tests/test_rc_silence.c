@@ -4,7 +4,7 @@
 #include "rc_bench.h"
 
 enum {
-    SHARED = 128, /* CONNECTED_FRAMES of ipoibu/limits.py */
+    SHARED = 128, /* CONNECTED_FRAMES of ipoibu/base/limits.py */
     SILENT = 180,
     MESSAGES = 100,
     BYTES = 3 * MTU,

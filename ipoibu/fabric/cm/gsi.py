@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ipoibu._core import SoftGsi, SoftHca
-from ipoibu.addr import DEFAULT_PKEY, Gid, PKey, Qpn
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import DEFAULT_PKEY, Gid, PKey, Qpn
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import Destination
 from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
-from ipoibu.ib import Destination
-from ipoibu.proto.cm_connection import MadSource
+from ipoibu.proto.cm.connection import MadSource
 from ipoibu.wire import cm_code
 from ipoibu.wire.mad import GSI_QKEY
 

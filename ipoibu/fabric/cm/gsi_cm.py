@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Connections by our own communication manager, over queue pair 1 of a port.
 
-`proto.cm` decides, sans-IO; this module sends and receives the datagrams.
+`proto.cm.cm` decides, sans-IO; this module sends and receives the datagrams.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from ipoibu.addr import PKey
+from ipoibu.base.addr import PKey
+from ipoibu.base.limits import CM_ROUND
 from ipoibu.fabric.cm.gsi import GsiPort
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.effect_loop import EffectLoop
-from ipoibu.limits import CM_ROUND
-from ipoibu.proto.cm import Cm, CmConfig
+from ipoibu.proto.cm.cm import Cm, CmConfig
 from ipoibu.proto.effects import Count, Log
-from ipoibu.proto.rc_events import CmEffect, Request, SendMad
+from ipoibu.proto.rc.events import CmEffect, Request, SendMad
 from ipoibu.wire.cm_private import ServiceForm
 
 _log = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import cffi
 
-from ipoibu.addr import Gid, IpAddress, PKey, Qpn
-from ipoibu.errors import IpoibuError, LinkError, NotPermitted
-from ipoibu.ib import Destination, RcAttributes
+from ipoibu.base.addr import Gid, IpAddress, PKey, Qpn
+from ipoibu.base.errors import IpoibuError, LinkError, NotPermitted
+from ipoibu.base.ib import Destination, RcAttributes
 from ipoibu.wire.pathrecord import PathRecord
 from ipoibu.wire.sa import MTU_BYTES
 

@@ -4,7 +4,7 @@
     ASKING     -> ADDR_RESOLVED, ROUTE_RESOLVED, CONNECT_RESPONSE ->  REPLIED  -> Confirm ->  ESTABLISHED
     REQUESTED  -> Accept ->  ACCEPTED  -> ESTABLISHED ->  ESTABLISHED
 
-`proto.rdma_cm_state` has the whole table. A failure that the kernel reports ends the connection, and so
+`proto.cm.rdma_cm_state` has the whole table. A failure that the kernel reports ends the connection, and so
 does a peer that does not answer in time: packets then go by datagram, and the policy asks again later.
 """
 
@@ -18,8 +18,9 @@ from ipaddress import IPv6Address
 from itertools import count
 from typing import ClassVar, Final
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import LinkError
+from ipoibu.base.limits import CM_ROUND, CONNECTIONS_PER_PORT_MAX, RDMACM_ANSWER_S, RDMACM_RESOLVE_S
 from ipoibu.fabric.cm.librdmacm import (
     Address,
     CmEvent,
@@ -30,8 +31,10 @@ from ipoibu.fabric.cm.librdmacm import (
 )
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.effect_loop import wait_ms
-from ipoibu.limits import CM_ROUND, CONNECTIONS_PER_PORT_MAX, RDMACM_ANSWER_S, RDMACM_RESOLVE_S
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.cm.rdma_cm_state import MACHINE, Action, Input, State
+from ipoibu.proto.machine.table import Machine
+from ipoibu.proto.machine.timers import Timers
+from ipoibu.proto.rc.events import (
     CAUSES,
     Accept,
     Cause,
@@ -47,9 +50,6 @@ from ipoibu.proto.rc_events import (
     Requested,
     Role,
 )
-from ipoibu.proto.rdma_cm_state import MACHINE, Action, Input, State
-from ipoibu.proto.table import Machine
-from ipoibu.proto.timers import Timers
 from ipoibu.wire.cm_private import ServiceForm
 from ipoibu.wire.cm_rdmacm import SERVICE_BASE, is_rdmacm
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from ipoibu.addr import Gid, PKey
+from ipoibu.base.addr import Gid, PKey
 from ipoibu.fabric.cm.librdmacm import PORT_SPACE_IB, Address, CmId, PortAddress, SocketAddress
 from ipoibu.fabric.cm.rdma_cm import RcTimeouts, RdmaCm
-from ipoibu.proto.rc_events import Connect
+from ipoibu.proto.rc.events import Connect
 from ipoibu.wire.cm_private import ServiceForm
 
 

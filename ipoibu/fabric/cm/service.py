@@ -2,7 +2,7 @@
 """The communication manager of a port, with one thread for all interfaces on it.
 
 `CmService` dispatches requests and events between interfaces and connections. `GsiCm` makes the
-connections by datagrams of its own, `RdmaCm` by the kernel's manager. `proto.rc_events` defines the
+connections by datagrams of its own, `RdmaCm` by the kernel's manager. `proto.rc.events` defines the
 requests and events.
 """
 
@@ -13,9 +13,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
 
-from ipoibu.addr import DEFAULT_PKEY, PKey
+from ipoibu.base.addr import DEFAULT_PKEY, PKey
 from ipoibu.fabric.worker import Worker
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.rc.events import (
     Connect,
     Disconnect,
     Ended,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The connections of a mesh: carries out the effects of `proto.mesh` by librdmacm and pyverbs.
+"""The connections of a mesh: carries out the effects of `proto.mesh.mesh` by librdmacm and pyverbs.
 
     dial:    address, route, queue pair, its receives (READY), connect, ESTABLISHED
     accept:  CONNECT_REQUEST, queue pair, its receives (READY), accept, ESTABLISHED
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any, Final
 
-from ipoibu.addr import Qpn
-from ipoibu.errors import IpoibuError, LinkError
+from ipoibu.base.addr import Qpn
+from ipoibu.base.errors import IpoibuError, LinkError
+from ipoibu.base.ib import PortInfo
+from ipoibu.base.limits import CM_ROUND, MESH_PEERS_MAX, RDMACM_RESOLVE_S
 from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, CmId, EventChannel, SocketAddress
 from ipoibu.fabric.mesh.mesh_worker import MeshWorker
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import VerbsDevice
-from ipoibu.ib import PortInfo
-from ipoibu.limits import CM_ROUND, MESH_PEERS_MAX, RDMACM_RESOLVE_S
-from ipoibu.proto.mesh import (
+from ipoibu.proto.mesh.mesh import (
     Accept,
     Dial,
     Handle,

@@ -17,14 +17,14 @@ from dataclasses import replace
 from ipaddress import IPv6Address
 from typing import Any, Final, Protocol
 
-from ipoibu.addr import Gid, HwAddr, IpAddress
+from ipoibu.base.addr import Gid, HwAddr, IpAddress
 from ipoibu.fabric.base import PeerDirectory
 from ipoibu.fabric.effect_loop import EffectLoop
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.worker import Worker
 from ipoibu.proto.effects import Count, Log
-from ipoibu.proto.mesh import Gone, InGroup, InGroups, Learned, Mesh, MeshConfig, MeshEffect
-from ipoibu.proto.mesh_state import State
+from ipoibu.proto.mesh.mesh import Gone, InGroup, InGroups, Learned, Mesh, MeshConfig, MeshEffect
+from ipoibu.proto.mesh.state import State
 from ipoibu.wire import mesh, mesh_stream
 from ipoibu.wire.mesh import Locator
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ipoibu.errors import NotPermitted, UsageError
+from ipoibu.base.errors import NotPermitted, UsageError
 from ipoibu.wire.mesh_key import KEY_LEN
 
 _FORM: Final = re.compile(rf"[0-9a-fA-F]{{{2 * KEY_LEN}}}")

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from ipoibu.errors import UsageError
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import MESH_FILE_S, MESH_PORT, MESH_RESOLVE_S, MESH_RESOLVE_SOON_S
 from ipoibu.fabric.base import MeshOptions
-from ipoibu.limits import MESH_FILE_S, MESH_PORT, MESH_RESOLVE_S, MESH_RESOLVE_SOON_S
-from ipoibu.proto.ratelimit import should_log
+from ipoibu.proto.machine.ratelimit import should_log
 from ipoibu.wire.mesh import Locator
 
 _log = logging.getLogger(__name__)

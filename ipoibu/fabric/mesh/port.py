@@ -11,8 +11,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
-from ipoibu.errors import LinkError, UsageError
+from ipoibu.base.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
+from ipoibu.base.errors import LinkError, UsageError
+from ipoibu.base.ib import IWARP, PartitionParams, PortInfo
+from ipoibu.base.limits import ENCAP_LEN, MESH_MTU_MAX, MESH_PEERS_MAX
 from ipoibu.fabric.base import Capabilities, MeshOptions
 from ipoibu.fabric.mesh.connections import MeshConnections
 from ipoibu.fabric.mesh.peer_list import PeerSource
@@ -21,9 +23,7 @@ from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import VerbsDevice
 from ipoibu.fabric.verbs.rc_queues import RcMaker
-from ipoibu.ib import IWARP, PartitionParams, PortInfo
-from ipoibu.limits import ENCAP_LEN, MESH_MTU_MAX, MESH_PEERS_MAX
-from ipoibu.proto.mesh import MeshConfig
+from ipoibu.proto.mesh.mesh import MeshConfig
 from ipoibu.wire.mesh import Greeting
 from ipoibu.wire.mgid import broadcast
 

@@ -26,8 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import NotPermitted, UsageError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import NotPermitted, UsageError
+from ipoibu.base.limits import DEFAULT_QKEY, DEFAULT_SCOPE
 from ipoibu.fabric.partition.model import (
     DEFAULT_RATE,
     IP_SIGNATURES,
@@ -38,8 +39,7 @@ from ipoibu.fabric.partition.model import (
     Partitions,
     Ports,
 )
-from ipoibu.limits import DEFAULT_QKEY, DEFAULT_SCOPE
-from ipoibu.proto.partition_line import DEFAULT_MTU, DEFAULT_NAME, DEFAULT_PARTITION, FULL_BIT
+from ipoibu.proto.sa.partition_line import DEFAULT_MTU, DEFAULT_NAME, DEFAULT_PARTITION, FULL_BIT
 from ipoibu.wire.mgid import broadcast
 from ipoibu.wire.sa import MTU_BYTES
 

@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import LinkError, UsageError
-from ipoibu.ib import GroupParams, PartitionParams, PortInfo
-from ipoibu.limits import DEFAULT_SCOPE
-from ipoibu.proto.link_params import partition_params
-from ipoibu.proto.partition_line import (
-    partition_line,
-)
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import LinkError, UsageError
+from ipoibu.base.ib import GroupParams, PartitionParams, PortInfo
+from ipoibu.base.limits import DEFAULT_SCOPE
+from ipoibu.proto.groups.link_params import partition_params
+from ipoibu.proto.sa.partition_line import partition_line
 from ipoibu.wire.mgid import broadcast
 
 DEFAULT_RATE: Final = 3  # 10 Gb/s

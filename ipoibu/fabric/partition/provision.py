@@ -11,17 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipoibu.addr import PKey
-from ipoibu.errors import LinkError, UsageError
-from ipoibu.ib import IWARP, PartitionParams, PortInfo
-from ipoibu.limits import (
+from ipoibu.base.addr import PKey
+from ipoibu.base.errors import LinkError, UsageError
+from ipoibu.base.ib import IWARP, PartitionParams, PortInfo
+from ipoibu.base.limits import (
     DEFAULT_IB_MTU,
     DEFAULT_QKEY,
     ENCAP_LEN,
     IB_MTUS,
     SOFT_DATAGRAM_MAX_BYTES,
 )
-from ipoibu.proto.link_params import partition_params
+from ipoibu.proto.groups.link_params import partition_params
 
 if TYPE_CHECKING:
     from ipoibu.fabric.partition.model import Group, Partition, Partitions

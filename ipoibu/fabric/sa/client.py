@@ -24,8 +24,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import Closed, IpoibuError, LinkError, NotPermitted
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import Closed, IpoibuError, LinkError, NotPermitted
+from ipoibu.base.ib import PartitionParams
 from ipoibu.fabric.loop_thread import LoopThread, submit
 from ipoibu.fabric.sa.flush import Flush, flushes_of
 from ipoibu.fabric.sa.kernel_ipoib import kernel_partitions
@@ -34,11 +35,10 @@ from ipoibu.fabric.sa.mad_port import MadPort, MadPortInfo
 from ipoibu.fabric.sa.memberships import GroupMembership, Memberships, all_of
 from ipoibu.fabric.sa.transport import CLOSED, Event, SaTransport
 from ipoibu.fabric.sa.umad import UmadPort
-from ipoibu.ib import PartitionParams
-from ipoibu.proto.sa_errors import Asked, NoRecords, SaError
-from ipoibu.proto.sa_records import check_path
-from ipoibu.proto.sa_requests import PACE, Change, Pace
-from ipoibu.proto.sa_transaction import Answer
+from ipoibu.proto.sa.errors import Asked, NoRecords, SaError
+from ipoibu.proto.sa.records import check_path
+from ipoibu.proto.sa.requests import PACE, Change, Pace
+from ipoibu.proto.sa.transaction import Answer
 from ipoibu.wire import notice, pathrecord
 from ipoibu.wire.mad import Method
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
@@ -75,7 +75,7 @@ def _on_loop(
 class SaClient:
     """Asks the SA of one port.
 
-    A request returns a record or raises `Closed` or one of the errors of `ipoibu.proto.sa_errors`; the
+    A request returns a record or raises `Closed` or one of the errors of `ipoibu.proto.sa.errors`; the
     caller may cancel it. Any thread may call `submit`, `listen`, `unlisten`, `device_event`, `counters`
     and `close`, and read `info` and `held`; the loop's thread calls everything else.
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ipoibu.addr import PKey
+from ipoibu.base.addr import PKey
 
 NET: Final = Path("/sys/class/net")
 _ARPHRD_INFINIBAND: Final = 32

@@ -34,8 +34,9 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import BadFrame, LinkError, NoSuchDevice
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import BadFrame, LinkError, NoSuchDevice
+from ipoibu.base.limits import ENCAP_LEN, IB_MTUS
 from ipoibu.fabric.cm.librdmacm import (
     PORT_SPACE_IB,
     PORT_SPACE_IPOIB,
@@ -50,8 +51,7 @@ from ipoibu.fabric.sa.kernel_ipoib import KernelInterface, kernel_interfaces
 from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.fabric.sa.memberships import is_broadcast
 from ipoibu.fabric.verbs.roce_gid import local_addresses
-from ipoibu.limits import ENCAP_LEN, IB_MTUS
-from ipoibu.proto.backoff import Repeats
+from ipoibu.proto.machine.backoff import Repeats
 from ipoibu.wire import mad, mcmember, mgid, pathrecord, sa
 from ipoibu.wire.mad import Method
 from ipoibu.wire.mcmember import JoinState, McMemberRecord

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.ib import Destination
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.ib import Destination
 from ipoibu.wire import mad
 
 

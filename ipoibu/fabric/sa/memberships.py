@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import BadFrame, LinkError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import BadFrame, LinkError
+from ipoibu.base.ib import PartitionParams
 from ipoibu.fabric.sa.transport import SaTransport
-from ipoibu.ib import PartitionParams
-from ipoibu.proto.sa_errors import InvalidRequest, SaError, refusal
-from ipoibu.proto.sa_records import check_group
-from ipoibu.proto.sa_transaction import Answer
+from ipoibu.proto.sa.errors import InvalidRequest, SaError, refusal
+from ipoibu.proto.sa.records import check_group
+from ipoibu.proto.sa.transaction import Answer
 from ipoibu.wire import mcmember, mgid, sa
 from ipoibu.wire.mad import Method
 from ipoibu.wire.mcmember import JoinState, McMemberRecord

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Asks the SA on an event loop: `ipoibu.proto.sa_requests` over a port's management datagrams."""
+"""Asks the SA on an event loop: `ipoibu.proto.sa.requests` over a port's management datagrams."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from typing import Final, TypeVar
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import BadFrame, Closed, IpoibuError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import BadFrame, Closed, IpoibuError
+from ipoibu.base.limits import SA_EVENTS_MAX, SA_PAUSE_S, SA_ROUND
 from ipoibu.fabric.effect_loop import TimedEffectLoop
 from ipoibu.fabric.sa.mad_port import MadPort, MadPortInfo, MadTo
-from ipoibu.limits import SA_EVENTS_MAX, SA_PAUSE_S, SA_ROUND
-from ipoibu.proto.backoff import Repeats
 from ipoibu.proto.effects import Count
-from ipoibu.proto.sa_errors import Asked, NoAnswer, no_answer, refusal
-from ipoibu.proto.sa_requests import (
+from ipoibu.proto.machine.backoff import Repeats
+from ipoibu.proto.sa.errors import Asked, NoAnswer, no_answer, refusal
+from ipoibu.proto.sa.requests import (
     Answered,
     Change,
     Failed,
@@ -30,7 +30,7 @@ from ipoibu.proto.sa_requests import (
     SaRequests,
     Transmit,
 )
-from ipoibu.proto.sa_transaction import Answer, Failure, Query
+from ipoibu.proto.sa.transaction import Answer, Failure, Query
 from ipoibu.wire import sa
 from ipoibu.wire.mad import Method
 from ipoibu.wire.mcmember import McMemberRecord
@@ -121,7 +121,7 @@ class SaTransport:
     ) -> _T:
         """Return what `read` makes of the SA's answer, if its status is 0; the caller may cancel.
 
-        An error of `ipoibu.proto.sa_errors` otherwise, or `Closed`.
+        An error of `ipoibu.proto.sa.errors` otherwise, or `Closed`.
         """
         mask = 0 if record is None or isinstance(record, InformInfo) else int(record.mask)
         data = b"" if record is None else record.pack()

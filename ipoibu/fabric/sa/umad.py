@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import cffi
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.wire import mad, sa
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipoibu.errors import LinkError
+from ipoibu.base.device_name import PREFIX, SEPARATOR
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.fabric.base import Capabilities, KeptPort
 from ipoibu.fabric.cm.service import CmService
-from ipoibu.fabric.device_name import PREFIX, SEPARATOR
 from ipoibu.fabric.plain import MeshlessPort
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.soft.port import SoftPort, SoftUd
-from ipoibu.ib import PartitionParams, PortInfo
 
 
 class SoftIbPort(MeshlessPort):

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Final
 
 from ipoibu._core import SoftHca
-from ipoibu.limits import SOFT_OWN_ROUTES_S
+from ipoibu.base.limits import SOFT_OWN_ROUTES_S
 
 _log = logging.getLogger(__name__)
 

@@ -9,18 +9,11 @@ import time
 from typing import Final, Protocol
 
 from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
-from ipoibu.addr import Gid, IpAddress, Qpn
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
-from ipoibu.fabric.base import Capabilities, KeptPort, RcQueuePair
-from ipoibu.fabric.cm.gsi import SoftGsiPort
-from ipoibu.fabric.cm.gsi_cm import GsiCm
-from ipoibu.fabric.cm.service import CmService
-from ipoibu.fabric.device_name import PREFIX, GidKind, SoftName, parse_soft
-from ipoibu.fabric.link_speed import speed_mbps
-from ipoibu.fabric.plain import PlainFabric, PlainPort
-from ipoibu.fabric.soft.own_routes import OwnRoutes
-from ipoibu.ib import PartitionParams, PortInfo, RcAttributes
-from ipoibu.limits import (
+from ipoibu.base.addr import Gid, IpAddress, Qpn
+from ipoibu.base.device_name import PREFIX, GidKind, SoftName, parse_soft
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
+from ipoibu.base.ib import PartitionParams, PortInfo, RcAttributes
+from ipoibu.base.limits import (
     CONNECTED_FRAMES,
     SOFT_ACK_TIMEOUT_CODE,
     SOFT_MOVED_S,
@@ -28,7 +21,14 @@ from ipoibu.limits import (
     SOFT_RNR_RETRIES,
     SOFT_ROUTES_S,
 )
-from ipoibu.proto.cm import CmConfig
+from ipoibu.fabric.base import Capabilities, KeptPort, RcQueuePair
+from ipoibu.fabric.cm.gsi import SoftGsiPort
+from ipoibu.fabric.cm.gsi_cm import GsiCm
+from ipoibu.fabric.cm.service import CmService
+from ipoibu.fabric.link_speed import speed_mbps
+from ipoibu.fabric.plain import PlainFabric, PlainPort
+from ipoibu.fabric.soft.own_routes import OwnRoutes
+from ipoibu.proto.cm.cm import CmConfig
 
 _log = logging.getLogger(__name__)
 

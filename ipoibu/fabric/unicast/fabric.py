@@ -8,24 +8,24 @@ from contextlib import ExitStack
 from typing import Final, Self
 
 from ipoibu._core import UnicastLink
-from ipoibu.addr import Gid, HwAddr
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import Gid, HwAddr
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import PartitionParams, PortInfo
+from ipoibu.base.limits import UNICAST_CONTACTS_MAX, UNICAST_PEERS_MAX
 from ipoibu.fabric.base import Fabric, MeshOptions
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.plain import GuestlessFabric, OneQueueFabric
 from ipoibu.fabric.unicast.reception import Receptions
 from ipoibu.fabric.unicast.rendezvous import Rendezvous
-from ipoibu.fabric.wrapped import WrappedFabric
-from ipoibu.ib import PartitionParams, PortInfo
-from ipoibu.limits import UNICAST_CONTACTS_MAX, UNICAST_PEERS_MAX
-from ipoibu.proto.mesh import MeshConfig
+from ipoibu.fabric.wrapper import FabricWrapper
+from ipoibu.proto.mesh.mesh import MeshConfig
 from ipoibu.wire.mesh import Greeting
 from ipoibu.wire.mgid import broadcast
 
 _NO_WINDOW: Final = 1  # a greeting names a window; datagrams need none
 
 
-class UnicastFabric(OneQueueFabric, GuestlessFabric, WrappedFabric):
+class UnicastFabric(OneQueueFabric, GuestlessFabric, FabricWrapper):
     """The inner fabric, with multicast by copies to the peers in a group."""
 
     def __init__(

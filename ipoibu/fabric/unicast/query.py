@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import socket
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.fabric.mesh.peer_key import PeerKey
 from ipoibu.wire.mesh import Greeting, greeting_untrusted
 from ipoibu.wire.mesh_key import NONCE_LEN, Denial, KeyExchange

@@ -18,14 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ipoibu.addr import PKey
-from ipoibu.errors import BadFrame, UsageError
+from ipoibu.base.addr import PKey
+from ipoibu.base.errors import BadFrame, UsageError
+from ipoibu.base.limits import CM_ROUND, DEAF_S, MESH_ANSWER_S, UNICAST_GREETING_MAX
 from ipoibu.fabric.effect_loop import wait_ms
 from ipoibu.fabric.mesh.peer_key import PeerKey
 from ipoibu.fabric.unicast.stream import ROOM, Stream, listener
 from ipoibu.fabric.worker import Worker
-from ipoibu.limits import CM_ROUND, DEAF_S, MESH_ANSWER_S, UNICAST_GREETING_MAX
-from ipoibu.proto.ratelimit import should_log
+from ipoibu.proto.machine.ratelimit import should_log
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh_key import Denial
 from ipoibu.wire.mesh_stream import FrameKind

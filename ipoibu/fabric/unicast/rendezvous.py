@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The connections of a unicast link: carries out the effects of `proto.mesh` by TCP.
+"""The connections of a unicast link: carries out the effects of `proto.mesh.mesh` by TCP.
 
     dial:    connect, our greeting; the peer's greeting opens the connection, a refusal ends it
     accept:  the peer's greeting, ours; the peer's first control message confirms
@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from ipoibu._core import UnicastLink
-from ipoibu.addr import HwAddr, IpAddress, PKey
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import HwAddr, IpAddress, PKey
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.ib import PortInfo
+from ipoibu.base.limits import CM_ROUND
 from ipoibu.fabric.mesh.mesh_worker import MeshWorker
 from ipoibu.fabric.mesh.peer_key import PeerKey
 from ipoibu.fabric.unicast.router import router_to
 from ipoibu.fabric.unicast.stream import ROOM, Stream
-from ipoibu.ib import PortInfo
-from ipoibu.limits import CM_ROUND
-from ipoibu.proto.mesh import (
+from ipoibu.proto.machine.ratelimit import should_log
+from ipoibu.proto.mesh.mesh import (
     Accept,
     Dial,
     Handle,
@@ -39,7 +40,6 @@ from ipoibu.proto.mesh import (
     Refuse,
     SendControl,
 )
-from ipoibu.proto.ratelimit import should_log
 from ipoibu.wire import mesh_key
 from ipoibu.wire.mesh import Greeting, Locator
 from ipoibu.wire.mesh_key import Denial

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.addr import IpAddress
+from ipoibu.base.addr import IpAddress
 
 _RTM_GETROUTE: Final = 26
 _RTM_NEWROUTE: Final = 24

@@ -12,10 +12,10 @@ import select
 import socket
 from typing import Final, Self
 
-from ipoibu.addr import IpAddress
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.errors import LinkError
+from ipoibu.base.limits import UNICAST_SILENCE_S, UNICAST_UNSENT_MAX
 from ipoibu.fabric.mesh.peer_key import PeerKey
-from ipoibu.limits import UNICAST_SILENCE_S, UNICAST_UNSENT_MAX
 from ipoibu.wire.mesh import Locator
 from ipoibu.wire.mesh_key import NONCE_LEN, Denial, KeyExchange
 from ipoibu.wire.mesh_stream import FrameKind, FrameReader, frame

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ipoibu.addr import IpAddress
-from ipoibu.errors import UsageError
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import UNDERLAY_PEERS_MAX, UNDERLAY_RESOLVE_S
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.mesh.peer_list import locators_of, parse_peer, read_peers
 from ipoibu.fabric.unicast.router import Route, route_to
-from ipoibu.limits import UNDERLAY_PEERS_MAX, UNDERLAY_RESOLVE_S
 
 _ADDRESSES: Final = Path("/proc/thread-self/net/if_inet6")
 _GLOBAL: Final = "00"

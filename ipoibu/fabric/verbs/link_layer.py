@@ -7,7 +7,8 @@ import logging
 import socket
 from typing import Protocol
 
-from ipoibu.errors import LinkError, NotPermitted
+from ipoibu.base.errors import LinkError, NotPermitted
+from ipoibu.base.limits import RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES
 from ipoibu.fabric.cm.gsi import UmadGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.librdmacm import SocketAddress
@@ -18,8 +19,7 @@ from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import PortState, VerbsDevice
 from ipoibu.fabric.verbs.roce_gid import GidEntry, choose_gid, local_addresses
-from ipoibu.limits import RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES
-from ipoibu.proto.cm import CmConfig
+from ipoibu.proto.cm.cm import CmConfig
 
 _log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from ipoibu.distribution import install
-from ipoibu.errors import NoSuchDevice
+from ipoibu.base.distribution import install
+from ipoibu.base.errors import NoSuchDevice
 
 
 def native() -> ModuleType:

@@ -20,12 +20,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.distribution import install
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.distribution import install
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.base.ib import RcAttributes, port_speed_mbps
+from ipoibu.base.limits import RDMACM_RETRIES
 from ipoibu.fabric.verbs.roce_gid import GidEntry, mtu_code, mtu_from_code
-from ipoibu.ib import RcAttributes, port_speed_mbps
-from ipoibu.limits import RDMACM_RETRIES
 
 _log = logging.getLogger(__name__)
 

@@ -16,12 +16,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, Self
 
-from ipoibu.addr import Gid, Qpn
-from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
+from ipoibu.base.addr import Gid, Qpn
+from ipoibu.base.errors import IpoibuError, LinkError, NotPermitted, UsageError
+from ipoibu.base.ib import PartitionParams, PortInfo
+from ipoibu.base.privilege import may_control
 from ipoibu.fabric.base import Capabilities
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.plain import PlainFabric, PlainPort
-from ipoibu.fabric.privilege import may_control
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.flush import Flush
 from ipoibu.fabric.verbs.link_layer import Membership, open_link_layer
@@ -30,7 +31,6 @@ from ipoibu.fabric.verbs.objects import PortState, VerbsDevice
 from ipoibu.fabric.verbs.rc_queues import VerbsConnections, VerbsRc
 from ipoibu.fabric.verbs.roce_gid import GidEntry, netdev_mtu_for
 from ipoibu.fabric.verbs.ud_queue import NO_RECEIVES, RECV_DEPTH, UdQueue
-from ipoibu.ib import PartitionParams, PortInfo
 
 _log = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from ipoibu.addr import Qpn
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import Qpn
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import RcAttributes
+from ipoibu.base.limits import CONNECTED_FRAMES
 from ipoibu.fabric.base import RcQueuePair
 from ipoibu.fabric.verbs.objects import ConnectedObjects, VerbsDevice
-from ipoibu.ib import RcAttributes
-from ipoibu.limits import CONNECTED_FRAMES
 
 if TYPE_CHECKING:
     from ipoibu._verbs import VerbsFabric

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipoibu.addr import Gid
-from ipoibu.errors import LinkError, NotReady
-from ipoibu.limits import IB_MTUS, ROCE_OVERHEAD_BYTES
+from ipoibu.base.addr import Gid
+from ipoibu.base.errors import LinkError, NotReady
+from ipoibu.base.limits import IB_MTUS, ROCE_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from typing import Final
 
-from ipoibu.addr import HwAddr, Mac
+from ipoibu.base.addr import HwAddr, Mac
 from ipoibu.proto.context import EngineContext, FrameSource
 from ipoibu.proto.effects import Deliver
 from ipoibu.proto.ethernet.guests import Guests

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from ipoibu.proto.table import Table
+from ipoibu.proto.machine.table import Table
 
 
 class State(enum.Enum):

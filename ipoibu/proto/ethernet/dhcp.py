@@ -14,11 +14,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ipoibu.addr import MAC_LEN, Mac
-from ipoibu.errors import BadFrame
-from ipoibu.limits import ETHERNET_DHCP_MAX
+from ipoibu.base.addr import MAC_LEN, Mac
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import ETHERNET_DHCP_MAX
 from ipoibu.proto.context import EngineContext
-from ipoibu.proto.dhcp_form import (
+from ipoibu.proto.dhcp.form import (
     ZERO_ADDRESS,
     for_link,
     identifier_of,

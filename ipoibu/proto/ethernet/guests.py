@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Final
 
-from ipoibu.addr import HwAddr, IpAddress, Mac
-from ipoibu.limits import (
+from ipoibu.base.addr import HwAddr, IpAddress, Mac
+from ipoibu.base.limits import (
     ETHERNET_ANNOUNCE_S,
     ETHERNET_ANNOUNCED_AT_ONCE,
     ETHERNET_ANSWER_S,
@@ -35,13 +35,13 @@ from ipoibu.limits import (
 from ipoibu.proto.context import EngineContext, is_host
 from ipoibu.proto.effects import DropGuest, Log, SetGuest
 from ipoibu.proto.ethernet.binding import MACHINE, Action, Input, State
-from ipoibu.proto.ethernet.config import StaticBindings
 from ipoibu.proto.ethernet.queue_pairs import QueuePairs
 from ipoibu.proto.ethernet.refusals import Reason, RefusalInfo, Refusals
-from ipoibu.proto.group import Groups
-from ipoibu.proto.ratelimit import TokenBucket
-from ipoibu.proto.table import Machine
-from ipoibu.proto.transition import GuestChange, Topic, step
+from ipoibu.proto.ethernet_config import StaticBindings
+from ipoibu.proto.groups.groups import Groups
+from ipoibu.proto.machine.ratelimit import TokenBucket
+from ipoibu.proto.machine.table import Machine
+from ipoibu.proto.machine.transition import GuestChange, Topic, step
 from ipoibu.wire.mgid import solicited_node
 
 _LOOSE: Final = (State.TENTATIVE, State.SEEN)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ipoibu.addr import IpAddress, Mac
-from ipoibu.errors import BadFrame
-from ipoibu.limits import (
+from ipoibu.base.addr import IpAddress, Mac
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import (
     ETHERNET_ANSWER_S,
     ETHERNET_CHECKS,
     ETHERNET_SEARCHES_BURST,
@@ -33,7 +33,6 @@ from ipoibu.limits import (
 from ipoibu.proto.context import EngineContext, FrameSource, is_host
 from ipoibu.proto.effects import Deliver, SendPacket, SetGuest, SetNeighbour, SetQueuePair
 from ipoibu.proto.ethernet.arp import GuestArp
-from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.dhcp import GuestDhcp
 from ipoibu.proto.ethernet.guests import GuestInfo, Guests
 from ipoibu.proto.ethernet.listeners import GuestListeners
@@ -41,11 +40,12 @@ from ipoibu.proto.ethernet.macs import Macs, NeighbourInfo, mac_of_next_hop
 from ipoibu.proto.ethernet.nd import GuestNd
 from ipoibu.proto.ethernet.queue_pairs import QueuePairs
 from ipoibu.proto.ethernet.refusals import RefusalInfo
-from ipoibu.proto.group import Groups
-from ipoibu.proto.host_addresses import ALL_IPV4
-from ipoibu.proto.proxied import ALL_IPV6
-from ipoibu.proto.ratelimit import TokenBucket
-from ipoibu.proto.waiting import Waiting
+from ipoibu.proto.ethernet_config import EthernetConfig
+from ipoibu.proto.groups.groups import Groups
+from ipoibu.proto.machine.ratelimit import TokenBucket
+from ipoibu.proto.machine.waiting import Waiting
+from ipoibu.proto.neigh.host_addresses import ALL_IPV4
+from ipoibu.proto.neigh.proxy_networks import ALL_IPV6
 from ipoibu.wire import dhcp, ethernet, icmp, ip, mld, ndisc
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac

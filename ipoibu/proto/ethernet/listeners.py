@@ -14,8 +14,8 @@ from collections import OrderedDict
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ipoibu.addr import IpAddress, Mac
-from ipoibu.limits import (
+from ipoibu.base.addr import IpAddress, Mac
+from ipoibu.base.limits import (
     ETHERNET_LAST_MEMBER_S,
     ETHERNET_MEMBERSHIP_S,
     ETHERNET_MEMBERSHIPS_MAX,
@@ -27,8 +27,8 @@ from ipoibu.limits import (
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Deliver
 from ipoibu.proto.ethernet.macs import Macs
-from ipoibu.proto.group import Groups
-from ipoibu.proto.listeners import PARSERS, is_reported
+from ipoibu.proto.groups.groups import Groups
+from ipoibu.proto.groups.listeners import PARSERS, is_reported
 from ipoibu.wire import igmp, ip, mld
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import Frame, group_mac

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from typing import Final
 
-from ipoibu.addr import MAC_LEN, Gid, HwAddr, IpAddress, Mac, Qpn
-from ipoibu.limits import ETHERNET_NEIGHBOURS_MAX, ETHERNET_PUBLISH_S, NEIGH_EVICTED_AT_ONCE
+from ipoibu.base.addr import MAC_LEN, Gid, HwAddr, IpAddress, Mac, Qpn
+from ipoibu.base.limits import ETHERNET_NEIGHBOURS_MAX, ETHERNET_PUBLISH_S, NEIGH_EVICTED_AT_ONCE
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import DropNeighbour, NeighAction, Publish, SetNeighbour, Withdraw
 

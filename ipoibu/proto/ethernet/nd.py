@@ -10,8 +10,8 @@ from __future__ import annotations
 from ipaddress import IPv6Address
 from typing import Final
 
-from ipoibu.addr import HWADDR_LEN, MAC_LEN, HwAddr, Mac
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import HWADDR_LEN, MAC_LEN, HwAddr, Mac
+from ipoibu.base.errors import BadFrame
 from ipoibu.proto.context import EngineContext, FrameSource
 from ipoibu.proto.effects import Deliver
 from ipoibu.proto.ethernet.guests import Guests

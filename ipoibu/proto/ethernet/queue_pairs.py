@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from ipoibu.addr import HwAddr, Mac, Qpn
+from ipoibu.base.addr import HwAddr, Mac, Qpn
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import SetQueuePair
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.addr import IpAddress, Mac
-from ipoibu.limits import DROPS_QUIET_S, ETHERNET_REFUSALS_MAX
-from ipoibu.proto.transition import GuestChange, Observer, Topic, Transition
+from ipoibu.base.addr import IpAddress, Mac
+from ipoibu.base.limits import DROPS_QUIET_S, ETHERNET_REFUSALS_MAX
+from ipoibu.proto.machine.transition import GuestChange, Observer, Topic, Transition
 
 
 class Reason(enum.Enum):

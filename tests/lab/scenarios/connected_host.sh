@@ -16,7 +16,7 @@ both_live() { # ADDRESS
 }
 
 show_all() {
-    python -m ipoibu.lab.guests.inside.call tests.lab.scenarios.status:write show neigh conn stats
+    python -m ipoibu.lab.machines.inside.call tests.lab.scenarios.status:write show neigh conn stats
 }
 
 large_ping() { # ADDRESS

@@ -3,7 +3,7 @@
 
 import json
 
-from ipoibu.lab.guests.inside.meeting import get, meet, put
+from ipoibu.lab.machines.inside.meeting import get, meet, put
 
 
 def answer(text: str) -> None:

@@ -4,7 +4,7 @@
 # verbs_cases.sh and connected_host.sh. The mesh runs over 10.8.0.INDEX, the interfaces have 10.9.0.INDEX.
 
 trouble() { # FUNCTION [ARG...] of mesh_trouble.py
-    python -m ipoibu.lab.guests.inside.call "tests.lab.scenarios.mesh_trouble:$1" "${@:2}"
+    python -m ipoibu.lab.machines.inside.call "tests.lab.scenarios.mesh_trouble:$1" "${@:2}"
 }
 
 connected_to() { # COUNT: checks for one live connection to each of COUNT peers

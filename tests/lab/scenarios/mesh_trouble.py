@@ -25,11 +25,11 @@ from pyverbs.pd import PD
 from pyverbs.qp import QP
 from pyverbs.wr import SGE, SendWR
 
-from ipoibu.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.base.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.base.limits import MESH_MTU_MAX, MESH_PORT
 from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, EventChannel, SocketAddress
 from ipoibu.fabric.verbs.objects import VerbsDevice
-from ipoibu.lab.guests.inside.meeting import SHARE
-from ipoibu.limits import MESH_MTU_MAX, MESH_PORT
+from ipoibu.lab.machines.inside.meeting import SHARE
 from ipoibu.wire.mesh import Greeting
 
 CONNECTS = 1000

@@ -9,8 +9,8 @@ import struct
 import subprocess
 import time
 
-from ipoibu.lab.guests.inside.links import link_up, rdma_up
-from ipoibu.lab.guests.inside.meeting import meet
+from ipoibu.lab.machines.inside.links import link_up, rdma_up
+from ipoibu.lab.machines.inside.meeting import meet
 
 MGID = "ff12:401b:ffff::ffff:ffff"  # the IPv4 broadcast group, RFC 4391 §4
 QUIET_S = 0.5  # a datagram that is going to come takes well under a millisecond

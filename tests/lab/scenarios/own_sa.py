@@ -8,12 +8,12 @@ import json
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import IpoibuError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import IpoibuError
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.lab.guests.inside.links import link_local
-from ipoibu.lab.guests.scenarios.verbs_guest import on_the_wire
-from ipoibu.proto.sa_records import link_params
+from ipoibu.lab.machines.inside.links import link_local
+from ipoibu.lab.machines.scenarios.verbs_guest import on_the_wire
+from ipoibu.proto.sa.records import link_params
 from ipoibu.wire import mgid
 
 DEFAULT: Final = PKey(0xFFFF)

@@ -5,7 +5,7 @@ import contextlib
 import os
 
 from ipoibu.cli.main import main
-from ipoibu.lab.guests.inside.meeting import SHARE
+from ipoibu.lab.machines.inside.meeting import SHARE
 
 
 def write(*commands: str) -> None:

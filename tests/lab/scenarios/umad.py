@@ -15,16 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import IpoibuError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import IpoibuError
 from ipoibu.fabric.sa import umad
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.fabric.sa.umad import UmadPort
-from ipoibu.lab.guests.inside.links import link_local, link_up, rdma_up
-from ipoibu.lab.guests.inside.meeting import SHARE, meet, put
-from ipoibu.proto.sa_records import link_params
-from ipoibu.proto.sa_requests import Change, Pace
+from ipoibu.lab.machines.inside.links import link_local, link_up, rdma_up
+from ipoibu.lab.machines.inside.meeting import SHARE, meet, put
+from ipoibu.proto.sa.records import link_params
+from ipoibu.proto.sa.requests import Change, Pace
 from ipoibu.wire import mgid
 from ipoibu.wire.mad import RESPONSE, Method
 from ipoibu.wire.mcmember import JoinState

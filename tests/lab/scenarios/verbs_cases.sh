@@ -45,7 +45,7 @@ converse() { # DEVICE [OPTION...]
         meet served6
         iperf3 -c fd00:9::1 -n 10M -P "$streams" -R -J >/run/lab/backward.json
     fi
-    python -m ipoibu.lab.guests.inside.call tests.lab.scenarios.status:write show neigh stats
+    python -m ipoibu.lab.machines.inside.call tests.lab.scenarios.status:write show neigh stats
     meet done 40
     ib_down
 }

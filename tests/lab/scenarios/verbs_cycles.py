@@ -11,10 +11,10 @@ from pyverbs.device import Context
 from pyverbs.pd import PD
 
 from ipoibu import Endpoint, EndpointConfig
-from ipoibu.addr import MULTICAST_QPN, Gid, Qpn
+from ipoibu.base.addr import MULTICAST_QPN, Gid, Qpn
+from ipoibu.base.ib import Destination
 from ipoibu.fabric.verbs.port import VerbsPort
-from ipoibu.ib import Destination
-from ipoibu.lab.guests.scenarios.verbs_guest import DEVICE, on_a_veth, report, resources
+from ipoibu.lab.machines.scenarios.verbs_guest import DEVICE, on_a_veth, report, resources
 
 
 def own_device(cycles: str, handles: str) -> None:

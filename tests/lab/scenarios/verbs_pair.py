@@ -16,10 +16,10 @@ from pyverbs.device import Context
 from pyverbs.pd import PD
 
 from ipoibu import Endpoint, EndpointConfig
+from ipoibu.base.ib import Destination
 from ipoibu.fabric.verbs.port import VerbsPort
-from ipoibu.ib import Destination
-from ipoibu.lab.guests.inside.meeting import until
-from ipoibu.lab.guests.scenarios.verbs_guest import DEVICE, ipv4, on_a_veth, report, resources
+from ipoibu.lab.machines.inside.meeting import until
+from ipoibu.lab.machines.scenarios.verbs_guest import DEVICE, ipv4, on_a_veth, report, resources
 from tests.unit.endpoint.queued import FakeQueues
 
 LEFT, RIGHT = "10.0.0.1", "10.0.0.2"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from ipoibu.base.errors import UsageError
 from ipoibu.bench import plot, scale
 from ipoibu.bench.report import COLUMNS, grid, summary, table
 from ipoibu.bench.run import CONTENDERS, NAMES, Plan
 from ipoibu.cli.main import main
-from ipoibu.errors import UsageError
 
 ENVIRONMENT = {
     "command": "ipoibu bench --rounds 2",

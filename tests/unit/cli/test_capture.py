@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.cli.main import main
-from ipoibu.daemon.pcap import file_header
+from ipoibu.daemon.control.pcap import file_header
 
 RECORD = bytes.fromhex("00000000 00000000 2c000000 64000000") + bytes(44)
 
@@ -47,7 +47,7 @@ class Daemon:
 
 @pytest.fixture(autouse=True)
 def _daemon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipoibu.daemon.client.Client", Daemon)
+    monkeypatch.setattr("ipoibu.daemon.control.client.Client", Daemon)
 
 
 def test_an_interrupt_ends_the_file_behind_a_whole_record(

@@ -19,7 +19,7 @@ LISTED: dict[str, list[dict[str, Any]]] = {
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> Requests:
     """Records every request; a fake daemon answers each."""
-    monkeypatch.setattr("ipoibu.daemon.runtime.names", lambda: list(LISTED))
+    monkeypatch.setattr("ipoibu.daemon.control.socket_paths.names", lambda: list(LISTED))
     return record_requests(
         monkeypatch,
         lambda name, command: LISTED[name] if command == "child-list" else f"{name}: {command}",

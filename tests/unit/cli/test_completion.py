@@ -14,7 +14,7 @@ import pytest
 from ipoibu.cli.completion import bash, fish, zsh
 from ipoibu.cli.main import main
 from ipoibu.cli.parser import COMMANDS, build
-from ipoibu.daemon.runtime import namespace_dir
+from ipoibu.daemon.control.socket_paths import namespace_dir
 
 FAKE = """ipoibu() {
     case "$*" in

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ipoibu.cli.main import main
-from ipoibu.host.finding import Finding, Status
+from ipoibu.doctor.finding import Finding, Status
 
 
 def _finding(monkeypatch: pytest.MonkeyPatch, *statuses: Status) -> None:
@@ -16,7 +16,7 @@ def _finding(monkeypatch: pytest.MonkeyPatch, *statuses: Status) -> None:
         Finding(f"check{n}", status, "as it is", None if status == "ok" else "mend it")
         for n, status in enumerate(statuses)
     ]
-    monkeypatch.setattr("ipoibu.host.checkup.checkup", lambda device, pkey: findings)
+    monkeypatch.setattr("ipoibu.doctor.machine.checkup", lambda device, pkey: findings)
 
 
 def test_only_a_failure_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:

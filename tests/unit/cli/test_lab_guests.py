@@ -10,8 +10,8 @@ from typing import Any, BinaryIO
 import pytest
 
 from ipoibu.cli.main import main
-from ipoibu.lab.guests.judge import COMMON, LARGE
-from ipoibu.lab.guests.runner import Result
+from ipoibu.lab.machines.judge import COMMON, LARGE
+from ipoibu.lab.machines.runner import Result
 
 
 class Guests:
@@ -45,8 +45,8 @@ class Guests:
 @pytest.fixture
 def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
     guests = Guests()
-    monkeypatch.setattr("ipoibu.lab.guests.link.boot", guests.boot)
-    monkeypatch.setattr("ipoibu.lab.guests.runner.find_kernel", lambda: Path("/nokernel"))
+    monkeypatch.setattr("ipoibu.lab.machines.link.boot", guests.boot)
+    monkeypatch.setattr("ipoibu.lab.machines.runner.find_kernel", lambda: Path("/nokernel"))
     return guests
 
 

@@ -13,21 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
 from ipoibu.cli import lab, up
 from ipoibu.cli.main import main
 from ipoibu.cli.options import add_options
 from ipoibu.cli.parser import COMMANDS
 from ipoibu.cli.parser import build as build_parser
-from ipoibu.daemon.config_file import ConfigFile
-from ipoibu.daemon.options import OPTIONS
-from ipoibu.daemon.run import Daemon
-from ipoibu.errors import (
-    IpoibuError,
-    LinkError,
-    NoSuchDevice,
-    NotPermitted,
-    UsageError,
-)
+from ipoibu.daemon.config.config_file import ConfigFile
+from ipoibu.daemon.config.options import OPTIONS
+from ipoibu.daemon.daemon import Daemon
 from tests.doubles.recording_client import record_requests
 
 Errors = Callable[[], str]

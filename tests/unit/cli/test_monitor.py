@@ -10,8 +10,8 @@ import pytest
 
 from ipoibu.cli import monitor
 from ipoibu.cli.main import main
-from ipoibu.daemon.client import DaemonEnded
-from ipoibu.proto.transition import Topic
+from ipoibu.daemon.control.client import DaemonEnded
+from ipoibu.proto.machine.transition import Topic
 
 NEIGH: dict[str, Any] = {
     "time": 1_700_000_000.25,
@@ -55,7 +55,7 @@ class FakeClient:
 
 @pytest.fixture(autouse=True)
 def client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipoibu.daemon.client.Client", FakeClient)
+    monkeypatch.setattr("ipoibu.daemon.control.client.Client", FakeClient)
 
 
 def _without_time(line: str) -> str:
@@ -107,7 +107,7 @@ def test_all_interfaces_are_printed_also_those_that_come_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = iter([["ib0"], ["ib0", "ib1"]])
-    monkeypatch.setattr("ipoibu.daemon.runtime.names", lambda: next(names, []))
+    monkeypatch.setattr("ipoibu.daemon.control.socket_paths.names", lambda: next(names, []))
     found: set[str] = set()
     for event in monitor.events(None):
         found.add(event["dev"])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import DEFAULT_PKEY
+from ipoibu.base.addr import DEFAULT_PKEY
+from ipoibu.base.ib import PartitionParams
 from ipoibu.cli.main import main
-from ipoibu.endpoint.status import shared_paths
-from ipoibu.ib import PartitionParams
+from ipoibu.endpoint.api.status import shared_paths
 
 HWADDR = "00:00:04:4b:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:0b"
 ANSWER = {
@@ -48,8 +48,8 @@ class FakeClient:
 @pytest.fixture(autouse=True)
 def client(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
     FakeClient.answers, FakeClient.requests = [], []
-    monkeypatch.setattr("ipoibu.daemon.client.Client", FakeClient)
-    monkeypatch.setattr("ipoibu.daemon.client.running", lambda: ["ib0"])
+    monkeypatch.setattr("ipoibu.daemon.control.client.Client", FakeClient)
+    monkeypatch.setattr("ipoibu.daemon.control.client.running", lambda: ["ib0"])
     monkeypatch.setattr("ipoibu.cli.ping.PAUSE_S", 0.0)
     return FakeClient
 
@@ -80,13 +80,13 @@ def test_json_is_one_line_for_each_request_and_silence_is_exit_code_1(
 def test_several_interfaces_need_a_choice(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ipoibu.daemon.client.running", lambda: ["ib0", "ib1"])
+    monkeypatch.setattr("ipoibu.daemon.control.client.running", lambda: ["ib0", "ib1"])
     assert main(["ping", "10.0.0.2"]) == 2
     assert "choose one: -I ib0 or -I ib1" in capsys.readouterr().err
 
 
 def test_no_interface_is_exit_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipoibu.daemon.client.running", list)
+    monkeypatch.setattr("ipoibu.daemon.control.client.running", list)
     assert main(["ping", "10.0.0.2"]) == 3
 
 

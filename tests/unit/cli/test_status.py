@@ -40,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Requests:
             )
         return SHOWN[name]
 
-    monkeypatch.setattr("ipoibu.daemon.runtime.names", lambda: list(SHOWN))
+    monkeypatch.setattr("ipoibu.daemon.control.socket_paths.names", lambda: list(SHOWN))
     return record_requests(monkeypatch, answer)
 
 
@@ -88,7 +88,7 @@ def test_a_process_that_does_not_end_is_named(
 ) -> None:
     monkeypatch.setattr(down, "DOWN_WAIT_S", 0.0)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
-        monkeypatch.setattr("ipoibu.daemon.client.Client.pid", process.pid)
+        monkeypatch.setattr("ipoibu.daemon.control.client.Client.pid", process.pid)
         assert main(["down", "ib0"]) == 1
         process.communicate()
     assert f"ib0 ({process.pid}) has not ended in 0 s" in capsys.readouterr().err

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ipoibu.base.errors import NoSuchDevice
 from ipoibu.cli import guests, mcast, neigh, path, peers, show, stats, view
 from ipoibu.cli.main import main
-from ipoibu.errors import NoSuchDevice
 from tests.doubles.recording_client import record_requests
 
 HWADDR = "00:00:04:4b:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:0b"
@@ -248,8 +248,8 @@ def _answering(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> None
         def answer(self) -> Any:
             return answers[self.name]
 
-    monkeypatch.setattr("ipoibu.daemon.client.Client", Client)
-    monkeypatch.setattr("ipoibu.daemon.runtime.names", lambda: ["dead", *answers])
+    monkeypatch.setattr("ipoibu.daemon.control.client.Client", Client)
+    monkeypatch.setattr("ipoibu.daemon.control.socket_paths.names", lambda: ["dead", *answers])
 
 
 def test_json_is_a_list_with_each_interfaces_name(

@@ -17,7 +17,7 @@ ISAL, DEFLATE, URING = "libisal.so.2", "libdeflate.so.0", "liburing.so.2"
 PROBE = """
 import json
 from ipoibu import _core
-from ipoibu.host import checkup
+from ipoibu.doctor import machine as checkup
 import ipoibu.cli.main
 findings = [checkup.extension(), checkup.io_uring()]
 print(json.dumps([_core.FEATURES, [[it.status, it.detail, it.remedy] for it in findings]]))

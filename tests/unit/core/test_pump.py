@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pytest
 
 from ipoibu import _core
-from ipoibu.addr import Gid, Qpn
-from ipoibu.ib import Destination
-from ipoibu.route import key_of
+from ipoibu.base.addr import Gid, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.route import key_of
 
 SEND, NOTIFY, HOLD, UNREACHABLE = range(4)
 ON_LINK, GATEWAY, BROADCAST, NO_ROUTE = range(4)

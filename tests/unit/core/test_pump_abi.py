@@ -13,9 +13,9 @@ from typing import get_args
 import pytest
 
 from ipoibu import _core
-from ipoibu.endpoint import shell
-from ipoibu.endpoint.tx_queues import TxQueues
-from ipoibu.limits import QUEUES_MAX
+from ipoibu.base.limits import QUEUES_MAX
+from ipoibu.endpoint.datapath.tx_queues import TxQueues
+from ipoibu.endpoint.interface import shell
 from ipoibu.proto.effects import Effect, NeighAction
 
 ROOT = Path(__file__).parents[3]

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu import _core, limits
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.ib import Destination
-from ipoibu.proto.host_addresses import ALL_IPV4
-from ipoibu.proto.proxied import ALL_IPV6
-from ipoibu.route import key_of
+from ipoibu import _core
+from ipoibu.base import limits
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.route import key_of
+from ipoibu.proto.neigh.host_addresses import ALL_IPV4
+from ipoibu.proto.neigh.proxy_networks import ALL_IPV6
 from ipoibu.wire import arp
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.ndisc import ALL_NODES, NeighbourAdvertisement, NeighbourSolicitation

@@ -9,9 +9,9 @@ import struct
 import pytest
 
 from ipoibu import _core
-from ipoibu.addr import MULTICAST_QPN, Qpn
-from ipoibu.ib import Destination
-from ipoibu.route import key_of
+from ipoibu.base.addr import MULTICAST_QPN, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.route import key_of
 from tests.unit.core.test_pump import (
     B4,
     BROADCAST4,

@@ -9,9 +9,9 @@ import struct
 import pytest
 
 from ipoibu import _core
-from ipoibu.addr import Gid, Qpn
-from ipoibu.ib import Destination
-from ipoibu.route import key_of
+from ipoibu.base.addr import Gid, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.route import key_of
 from ipoibu.wire.ip import checksum
 from tests.unit.core.test_pump import BROADCAST, MGID, MTU, SEND, Host, ipv4, ipv6, settle
 

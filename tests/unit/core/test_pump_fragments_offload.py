@@ -12,9 +12,9 @@ from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment, IPv6
 from scapy.packet import Raw
 
 from ipoibu import _core
-from ipoibu.addr import Qpn
-from ipoibu.ib import Destination
-from ipoibu.route import key_of
+from ipoibu.base.addr import Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.route import key_of
 from tests.unit.core.test_pump import MGID
 from tests.unit.core.test_pump_offload import (
     MTU,

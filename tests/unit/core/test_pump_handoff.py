@@ -15,10 +15,10 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
 from ipoibu import _core
-from ipoibu.addr import MULTICAST_QPN, Gid, Mac, Qpn
-from ipoibu.ib import Destination
+from ipoibu.base.addr import MULTICAST_QPN, Gid, Mac, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.route import key_of
 from ipoibu.proto.ethernet.macs import next_hop_of
-from ipoibu.route import key_of
 from tests.unit.core.test_pump_offload import (
     MTU,
     OFFLOAD,

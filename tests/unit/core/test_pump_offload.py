@@ -17,9 +17,9 @@ from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 
 from ipoibu import _core
-from ipoibu.addr import Gid, Qpn
-from ipoibu.ib import Destination
-from ipoibu.route import key_of
+from ipoibu.base.addr import Gid, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.route import key_of
 
 SEND, NOTIFY, HOLD, UNREACHABLE = range(4)
 MTU = 2044

@@ -10,9 +10,9 @@ from ipaddress import IPv4Address
 import pytest
 
 from ipoibu import _core
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.ib import Destination
-from ipoibu.limits import (
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.limits import (
     ADDRESS_HANDLES_MAX,
     GROUPS_MAX,
     NEIGH_EVICTED_AT_ONCE,
@@ -20,10 +20,10 @@ from ipoibu.limits import (
     NEIGH_REFUSALS_MAX,
     PEER_LOGS_BURST,
 )
+from ipoibu.base.route import address_of, key_of
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Count, Log, NeighAction, Publish, Withdraw
-from ipoibu.proto.neigh import Neighbours
-from ipoibu.route import address_of, key_of
+from ipoibu.proto.neigh.neighbours import Neighbours
 from tests.doubles.simulation import TEMPLATE
 
 MTU = 2044

@@ -8,9 +8,10 @@ import re
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from ipoibu import _core, limits
-from ipoibu.addr import Gid
-from ipoibu.route import key_of
+from ipoibu import _core
+from ipoibu.base import limits
+from ipoibu.base.addr import Gid
+from ipoibu.base.route import key_of
 from ipoibu.wire import ip
 from ipoibu.wire.icmp import unreachable_untrusted
 

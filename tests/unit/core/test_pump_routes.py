@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 
 from ipoibu import _core
-from ipoibu.limits import ROUTE_HOPS_MAX
-from ipoibu.route import key_of
+from ipoibu.base.limits import ROUTE_HOPS_MAX
+from ipoibu.base.route import key_of
 from tests.unit.core.test_pump import (
     HOLD,
     MTU,

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from ipoibu import limits
+from ipoibu.base import limits
 
 HEADER: Final = Path(__file__).parents[3] / "ext/pump/write_share.h"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.proto.transition import Transition
+from ipoibu.proto.machine.transition import Transition
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from ipoibu.base.errors import UsageError
 from ipoibu.cli.main import main
-from ipoibu.daemon.changes import CHANGEABLE, Changes
-from ipoibu.daemon.options import OPTIONS
-from ipoibu.errors import UsageError
+from ipoibu.daemon.config.options import OPTIONS
+from ipoibu.daemon.interface.changes import CHANGEABLE, Changes
 
 
 class Interface:

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import IpInterface, IpNetwork, PKey
-from ipoibu.daemon.children import Children
-from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.daemon.control import Action
+from ipoibu.base.addr import IpInterface, IpNetwork, PKey
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
+from ipoibu.base.limits import CHILDREN_MAX
+from ipoibu.daemon.config.interface_config import InterfaceConfig
+from ipoibu.daemon.config.parsers import Proxied
+from ipoibu.daemon.control.server import Action
+from ipoibu.daemon.interface.children import Children
 from ipoibu.daemon.observed import Observed
-from ipoibu.daemon.parsers import Proxied
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
 from ipoibu.host.interface import RouteSpec
-from ipoibu.limits import CHILDREN_MAX
-from ipoibu.proto.ethernet.config import EthernetConfig
+from ipoibu.proto.ethernet_config import EthernetConfig
 
 Talk = Callable[[Children], Awaitable[None]]
 

@@ -17,9 +17,9 @@ import pytest
 from ipoibu.cli.main import main
 from ipoibu.cli.traffic import Sample
 from ipoibu.cli.view import Asked, ask
-from ipoibu.daemon import client as client_module
-from ipoibu.daemon.client import Client, DaemonEnded, NotAnswering, running
-from ipoibu.daemon.runtime import make_namespace_dir, socket_path
+from ipoibu.daemon.control import client as client_module
+from ipoibu.daemon.control.client import Client, DaemonEnded, NotAnswering, running
+from ipoibu.daemon.control.socket_paths import make_namespace_dir, socket_path
 
 pytestmark = pytest.mark.usefixtures("runtime")
 

@@ -18,21 +18,21 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import Gid
+from ipoibu.base.addr import Gid
+from ipoibu.base.device_name import GidKind, parse_soft
+from ipoibu.base.errors import NoSuchDevice
+from ipoibu.base.ib import PartitionParams, PortInfo
+from ipoibu.base.limits import SOFT_DATAGRAM_MAX_BYTES
 from ipoibu.cli.main import main
-from ipoibu.daemon.config import InterfaceConfig, faults
-from ipoibu.endpoint.datapath import mtus_of
-from ipoibu.endpoint.endpoint import Endpoint
-from ipoibu.errors import NoSuchDevice
+from ipoibu.daemon.config.interface_config import InterfaceConfig, faults
+from ipoibu.endpoint.api.endpoint import Endpoint
+from ipoibu.endpoint.datapath.datapath import mtus_of
 from ipoibu.fabric.base import Capabilities
-from ipoibu.fabric.device_name import GidKind, parse_soft
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.plain import PlainPort
 from ipoibu.fabric.verbs.node_type import is_iwarp
 from ipoibu.host.interface import InterfaceSpec
-from ipoibu.ib import PartitionParams, PortInfo
-from ipoibu.limits import SOFT_DATAGRAM_MAX_BYTES
-from ipoibu.proto.link_params import partition_params
+from ipoibu.proto.groups.link_params import partition_params
 
 SEED: Final = 46
 CONFIGURATIONS: Final = 1000
@@ -139,8 +139,8 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "ipoibu.daemon.privilege.namespace_helper", lambda *_: contextlib.nullcontext()
     )
-    monkeypatch.setattr("ipoibu.daemon.run.Daemon", FakeDaemon)
-    for module in ("life", "rails"):
+    monkeypatch.setattr("ipoibu.daemon.daemon.Daemon", FakeDaemon)
+    for module in ("api.life", "rails.rails"):
         monkeypatch.setattr(f"ipoibu.endpoint.{module}.open_port", NamedPort)
 
 
@@ -249,7 +249,9 @@ def test_an_rdma_device_has_an_mtu_by_its_kind(
     if node_type is not None:
         (tmp_path / "mlx5_0").mkdir()
         (tmp_path / "mlx5_0" / "node_type").write_text(f"{node_type}\n")
-    monkeypatch.setattr("ipoibu.daemon.config.is_iwarp", lambda name: is_iwarp(name, root=tmp_path))
+    monkeypatch.setattr(
+        "ipoibu.daemon.config.interface_config.is_iwarp", lambda name: is_iwarp(name, root=tmp_path)
+    )
     file = tmp_path / "ib0.toml"
     file.write_text(f"device = 'mlx5_0'\n{text}\n")
     assert [(fault.line, "at most 4092" in fault.text) for fault in faults(file)] == (

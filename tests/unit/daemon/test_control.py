@@ -20,16 +20,16 @@ from typing import Any, TypeVar
 
 import pytest
 
+from ipoibu.base.errors import IpoibuError, NoSuchDevice
+from ipoibu.base.limits import CAPTURES_MAX, CONTROL_CLIENTS_MAX, MONITORS_MAX, STATUS_PAGE
 from ipoibu.cli.main import main
-from ipoibu.daemon import control
-from ipoibu.daemon.client import Client, running
-from ipoibu.daemon.control import ControlServer
-from ipoibu.daemon.pcap import record
-from ipoibu.daemon.runtime import make_namespace_dir, socket_path
-from ipoibu.errors import IpoibuError, NoSuchDevice
+from ipoibu.daemon.control import server as control
+from ipoibu.daemon.control.client import Client, running
+from ipoibu.daemon.control.pcap import record
+from ipoibu.daemon.control.server import ControlServer
+from ipoibu.daemon.control.socket_paths import make_namespace_dir, socket_path
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.tun import NameTaken
-from ipoibu.limits import CAPTURES_MAX, CONTROL_CLIENTS_MAX, MONITORS_MAX, STATUS_PAGE
 from tests.doubles.control_lines import next_line, without_signs
 
 _Result = TypeVar("_Result")

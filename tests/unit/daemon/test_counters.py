@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from ipoibu.daemon.counters import Section, counter, sections
+from ipoibu.daemon.metrics.counters import Section, counter, sections
 from tests.interpreter import run
 
 each_section = pytest.mark.parametrize("section", sections(), ids=lambda section: section.title)

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from ipoibu.daemon import run
-from ipoibu.daemon.descriptors import Shortage, check_room
-from ipoibu.errors import LinkError
-from ipoibu.limits import (
+from ipoibu.base.errors import LinkError
+from ipoibu.base.limits import (
     DESCRIPTORS_LOG_S,
     INTERFACE_DESCRIPTORS,
     PROCESS_SPARE_DESCRIPTORS,
     TX_QUEUE_DESCRIPTORS,
 )
+from ipoibu.daemon import daemon as run
+from ipoibu.daemon.process.descriptors import Shortage, check_room
 
 RAISE = """
 import resource
-from ipoibu.daemon.descriptors import raise_limit
+from ipoibu.daemon.process.descriptors import raise_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
 raise_limit()
 print(resource.getrlimit(resource.RLIMIT_NOFILE))

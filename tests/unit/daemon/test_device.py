@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ipoibu import _core
-from ipoibu.daemon import run
+from ipoibu.daemon import daemon as run
 from ipoibu.host.tun import Tun
 
 

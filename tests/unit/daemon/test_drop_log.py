@@ -11,12 +11,12 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import PKey
-from ipoibu.daemon import drop_log
-from ipoibu.daemon.counters import counter
-from ipoibu.daemon.drop_log import DropLog, Drops
-from ipoibu.errors import Closed
-from ipoibu.ib import PartitionParams
+from ipoibu.base.addr import PKey
+from ipoibu.base.errors import Closed
+from ipoibu.base.ib import PartitionParams
+from ipoibu.daemon.metrics import drop_log
+from ipoibu.daemon.metrics.counters import counter
+from ipoibu.daemon.metrics.drop_log import DropLog, Drops
 
 SOURCES: Final = {"fabric.drop_too_long": "fe80::7", "fabric.drop_qkey": "192.0.2.7"}
 

@@ -11,10 +11,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from ipoibu.addr import IpAddress
-from ipoibu.daemon.duplicates import Duplicates
-from ipoibu.errors import LinkError
-from ipoibu.limits import ADDRESSES_MAX, DUPLICATE_RETRY_MIN_S
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.errors import LinkError
+from ipoibu.base.limits import ADDRESSES_MAX, DUPLICATE_RETRY_MIN_S
+from ipoibu.daemon.interface.duplicates import Duplicates
 
 ADDRESS = ipaddress.ip_address("10.0.0.1")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.addr import HwAddr, PKey, Qpn
-from ipoibu.daemon.keeper import Keeper, KeptInterface
-from ipoibu.endpoint.kept import KeptNeighbour
+from ipoibu.base.addr import HwAddr, PKey, Qpn
+from ipoibu.daemon.handover.keeper import Keeper, KeptInterface
+from ipoibu.endpoint.handover import HandedNeighbour
 from ipoibu.host.interface import Leased, RouteSpec
 from ipoibu.host.tun import Tun
 
@@ -27,7 +27,7 @@ KEPT = KeptInterface(
         RouteSpec(ipaddress.ip_network("fd09::/48")),
     ),
     (ipaddress.ip_address("fd00::1"),),
-    (KeptNeighbour(ipaddress.ip_address("10.0.0.2"), HwAddr.parse(PEER), True),),
+    (HandedNeighbour(ipaddress.ip_address("10.0.0.2"), HwAddr.parse(PEER), True),),
     (
         Leased(
             ipaddress.ip_interface("10.0.0.7/24"),
@@ -79,7 +79,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager
     monkeypatch.setenv("NOTIFY_SOCKET", path)
     monkeypatch.setenv("FDSTORE", "2050")
     monkeypatch.setattr(
-        "ipoibu.daemon.notify._BARRIER_MS", 0
+        "ipoibu.daemon.process.notify._BARRIER_MS", 0
     )  # nobody carries notices out meanwhile
     manager = Manager(path)
     yield manager

@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import IpInterface
-from ipoibu.daemon import leases
-from ipoibu.daemon.leases import Leases, resolv_conf
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import IpInterface
+from ipoibu.base.errors import LinkError
+from ipoibu.daemon.interface import leases
+from ipoibu.daemon.interface.leases import Leases, resolv_conf
 from ipoibu.host.interface import RouteSpec
 from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease

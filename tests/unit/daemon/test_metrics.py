@@ -18,8 +18,8 @@ import pytest
 
 from ipoibu.cli.main import main
 from ipoibu.cli.view import Asked
-from ipoibu.daemon import metrics
-from ipoibu.daemon.counters import sections
+from ipoibu.daemon.metrics import metrics
+from ipoibu.daemon.metrics.counters import sections
 from tests.interpreter import run
 
 pytest.importorskip("prometheus_client")

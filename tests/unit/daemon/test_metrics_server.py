@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from ipoibu.daemon import metrics_server
-from ipoibu.daemon.descriptors import Shortage
-from ipoibu.daemon.metrics_server import ListenAddress, MetricsServer
-from ipoibu.errors import IpoibuError, UsageError
+from ipoibu.base.errors import IpoibuError, UsageError
+from ipoibu.daemon.metrics import metrics_server
+from ipoibu.daemon.metrics.metrics_server import ListenAddress, MetricsServer
+from ipoibu.daemon.process.descriptors import Shortage
 from tests.doubles.ports import reserved_port
 
 pytest.importorskip("prometheus_client")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.daemon.notify import notify
+from ipoibu.daemon.process.notify import notify
 
 
 def test_without_a_service_manager_there_is_no_notice(monkeypatch: pytest.MonkeyPatch) -> None:

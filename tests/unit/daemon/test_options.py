@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import Mac, PKey
-from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.daemon.options import OPTIONS, Option
+from ipoibu.base.addr import Mac, PKey
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import CHILDREN_MAX
+from ipoibu.daemon.config.interface_config import InterfaceConfig
+from ipoibu.daemon.config.options import OPTIONS, Option
 from ipoibu.endpoint.config import CM_PROFILES, Conflict, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
-from ipoibu.errors import UsageError
 from ipoibu.fabric.base import MeshOptions
-from ipoibu.limits import CHILDREN_MAX
-from ipoibu.proto.ethernet.config import EthernetConfig
-from ipoibu.proto.rc_connection import Profile
+from ipoibu.proto.ethernet_config import EthernetConfig
+from ipoibu.proto.rc.connection import Profile
 from tests.interpreter import ROOT, run
 
 PARTS = {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.daemon.parsers import parse_directory, parse_file
-from ipoibu.errors import UsageError
+from ipoibu.base.errors import UsageError
+from ipoibu.daemon.config.interface_config import InterfaceConfig
+from ipoibu.daemon.config.parsers import parse_directory, parse_file
 
 
 def test_a_path_is_absolute_and_a_link_stays_one(

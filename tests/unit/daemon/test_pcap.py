@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipoibu.daemon.pcap import cut, file_header, record, records_in
+from ipoibu.daemon.control.pcap import cut, file_header, record, records_in
 
 
 @dataclass

@@ -12,13 +12,13 @@ from typing import Any, Final, cast
 
 import pytest
 
-from ipoibu.addr import HwAddr, PKey, Qpn
-from ipoibu.daemon import succession
-from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.daemon.keeper import Keeper, KeptInterface
-from ipoibu.daemon.succession import Succession
+from ipoibu.base.addr import HwAddr, PKey, Qpn
+from ipoibu.daemon.config.interface_config import InterfaceConfig
+from ipoibu.daemon.handover import succession
+from ipoibu.daemon.handover.keeper import Keeper, KeptInterface
+from ipoibu.daemon.handover.succession import Succession
 from ipoibu.endpoint.config import EndpointConfig
-from ipoibu.endpoint.kept import Kept, KeptNeighbour
+from ipoibu.endpoint.handover import HandedNeighbour, Handover
 from ipoibu.host.interface import Leased
 from ipoibu.wire.dhcp_lease import Lease
 
@@ -138,7 +138,7 @@ def test_neighbours_are_noted_at_the_end_and_nothing_after_it() -> None:
         with ThreadPoolExecutor() as executor:
             for _ in range(2):
                 await it.leave(executor)
-        wanted = (KeptNeighbour(ipaddress.ip_address("fd00::2"), PEER),)
+        wanted = (HandedNeighbour(ipaddress.ip_address("fd00::2"), PEER),)
         noted = [note.neighbours for note in store.notes if note.neighbours]
         assert noted == [wanted] == [store.notes[-1].neighbours]
         count = len(store.notes)
@@ -171,7 +171,7 @@ def test_nothing_is_noted_before_the_interface_is_kept() -> None:
         config = InterfaceConfig(EndpointConfig(NAME, "soft:eth0"))
         it = Succession(config, store, asyncio.get_running_loop())
         assert it.take_tun() is None
-        assert it.kept() == Kept()
+        assert it.kept() == Handover()
         it.judged(ADDRESS.ip, False)
         await _later()
 
@@ -186,12 +186,12 @@ def test_what_the_last_process_left_goes_to_the_endpoint_and_the_kernel() -> Non
         Qpn(0x2B35BB),
         (ADDRESS,),
         checked=(ADDRESS.ip,),
-        neighbours=(KeptNeighbour(ipaddress.ip_address("fd00::2"), PEER),),
+        neighbours=(HandedNeighbour(ipaddress.ip_address("fd00::2"), PEER),),
         leased=(Leased(LEASE.address),),
     )
 
     async def test(it: Succession, interface: KernelInterface) -> None:
-        assert it.kept() == Kept(checked=left.checked, neighbours=left.neighbours)
+        assert it.kept() == Handover(checked=left.checked, neighbours=left.neighbours)
         assert interface.removed == [(left.addresses, left.routes)]
         assert interface.adopted == [(left.leased, [])]
 

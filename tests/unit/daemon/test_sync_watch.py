@@ -4,8 +4,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from ipoibu.daemon.sync_watch import SyncWatch
-from ipoibu.errors import LinkError
+from ipoibu.base.errors import LinkError
+from ipoibu.daemon.interface.sync_watch import SyncWatch
 
 
 class Sync:

@@ -7,7 +7,7 @@ import os
 import pty
 import signal
 
-from ipoibu.daemon.terminal import Terminal
+from ipoibu.daemon.process.terminal import Terminal
 
 
 def test_a_terminal_ends_when_its_other_side_does() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from ipoibu.errors import IpoibuError, NotPermitted, UsageError
+from ipoibu.base.errors import IpoibuError, NotPermitted, UsageError
 
 UNIT: Final = Path(__file__).parents[3] / "packaging/systemd/ipoibu@.service"
 EXPOSURE_MAX: Final = 30  # tenths: 3.0 of 10, "OK"

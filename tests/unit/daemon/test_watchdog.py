@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.daemon.watchdog import Watchdog, interval_s
-from ipoibu.errors import Closed
+from ipoibu.base.errors import Closed
+from ipoibu.daemon.process.watchdog import Watchdog, interval_s
 
 
 class FakeInterface:

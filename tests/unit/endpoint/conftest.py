@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipoibu.proto import nud
+from ipoibu.proto.neigh import nud
 
 
 @pytest.fixture(autouse=True)

@@ -15,14 +15,14 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig, PKey, UsageError
 from ipoibu._core import MemorySwitch
-from ipoibu.addr import Gid
-from ipoibu.endpoint.allmulticast import AllMulticast, ip_group
+from ipoibu.base.addr import Gid
+from ipoibu.base.limits import GROUPS_MAX
+from ipoibu.endpoint.subnet.allmulticast import AllMulticast, ip_group
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.flush import Flush
-from ipoibu.limits import GROUPS_MAX
-from ipoibu.proto.proxied import ProxyRules
-from ipoibu.proto.sa_records import link_params
+from ipoibu.proto.neigh.proxy_networks import ProxyRules
+from ipoibu.proto.sa.records import link_params
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.notice import Trap
@@ -154,7 +154,7 @@ def test_at_the_cap_what_is_received_is_joined_again_all_the_same(
     until(lambda: is_member(subnet, TO_TV, 3, JoinState.FULL_MEMBER))
     report(subnet, Trap.GROUP_CREATED, TO_TV)
     until(lambda: kinds(endpoint, TO_TV) == ["non-member"])
-    monkeypatch.setattr("ipoibu.endpoint.allmulticast.GROUPS_MAX", 1)
+    monkeypatch.setattr("ipoibu.endpoint.subnet.allmulticast.GROUPS_MAX", 1)
     attached: list[Gid] = []
     attach = MemoryUd.attach
 

@@ -5,7 +5,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from ipoibu.endpoint.capture import Tap
+from ipoibu.endpoint.datapath.capture import Tap
 
 
 class Pump:

@@ -10,10 +10,10 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig
 from ipoibu._core import MemorySwitch
-from ipoibu.endpoint import carrier
-from ipoibu.endpoint.carrier import Carrier
+from ipoibu.base.ib import port_speed_mbps
+from ipoibu.endpoint.interface import carrier
+from ipoibu.endpoint.interface.carrier import Carrier
 from ipoibu.fabric.memory import MemoryPort
-from ipoibu.ib import port_speed_mbps
 from tests.doubles.administered import until
 from tests.doubles.fake_sa import port_gid
 
@@ -83,7 +83,7 @@ def test_a_port_that_goes_down_takes_the_carrier_at_once(monkeypatch: pytest.Mon
 
 
 def test_an_endpoint_reports_its_link_with_the_ports_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipoibu.endpoint.interface.PORT_POLL_S", 0.01)
+    monkeypatch.setattr("ipoibu.endpoint.interface.interface.PORT_POLL_S", 0.01)
     reports: list[tuple[bool, int | None]] = []
     port = FastPort()
     with Endpoint(

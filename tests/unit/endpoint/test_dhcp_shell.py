@@ -15,10 +15,10 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import PKey
+from ipoibu.base.addr import PKey
+from ipoibu.base.errors import BadFrame
+from ipoibu.endpoint.dhcp.shell import LeaseKeeper
 from ipoibu.endpoint.dhcp_config import DhcpConfig
-from ipoibu.endpoint.dhcp_shell import LeaseKeeper
-from ipoibu.errors import BadFrame
 
 GUID: Final = bytes.fromhex("0002c903000010a5")
 PKEY: Final = PKey(0x8001)
@@ -41,7 +41,7 @@ def test_dhcpv6_has_the_duid_and_the_iaid_of_the_client_identifier(
     assert (identity.iaid.hex(), identity.duid, identity.host_name) == (iaid, duid, "node7")
 
 
-class Kept:
+class Handover:
     """A keeper, which a loop that does not run serves as a clock."""
 
     def __init__(self, directory: Path | None, suffix: str = ".lease6") -> None:
@@ -59,12 +59,12 @@ class Kept:
 
 
 def test_a_lease_is_kept_with_its_age(tmp_path: Path) -> None:
-    first = Kept(tmp_path)
+    first = Handover(tmp_path)
     first.keeper.keep("fd00::7/128", "00:03", b"reply", first.loop.time() - 100)
     first.close()
     (path,) = tmp_path.iterdir()
     assert path.name == f"ib0-{GUID.hex()}.lease6"
-    second = Kept(tmp_path)
+    second = Handover(tmp_path)
     second.recall()
     ((message, since_s),) = second.taken
     assert message == b"reply"
@@ -76,11 +76,11 @@ def test_a_lease_is_kept_with_its_age(tmp_path: Path) -> None:
 
 def test_both_ip_versions_have_files_of_their_own(tmp_path: Path) -> None:
     for suffix in (".lease", ".lease6"):
-        kept = Kept(tmp_path, suffix)
+        kept = Handover(tmp_path, suffix)
         kept.keeper.keep("address", "server", suffix.encode(), time.monotonic())
         kept.close()
     assert {path.suffix for path in tmp_path.iterdir()} == {".lease", ".lease6"}
-    kept = Kept(tmp_path)
+    kept = Handover(tmp_path)
     kept.recall()
     kept.close()
     assert kept.taken[0][0] == b".lease6"
@@ -88,7 +88,7 @@ def test_both_ip_versions_have_files_of_their_own(tmp_path: Path) -> None:
 
 def test_without_a_directory_or_a_file_nothing_is_kept(tmp_path: Path) -> None:
     for directory in (None, tmp_path):
-        kept = Kept(directory)
+        kept = Handover(directory)
         kept.recall()
         kept.close()
         assert kept.taken == []
@@ -113,7 +113,7 @@ def test_a_damaged_file_is_reported_and_left(
 ) -> None:
     path = tmp_path / f"ib0-{GUID.hex()}.lease6"
     path.write_text(content)
-    kept = Kept(tmp_path)
+    kept = Handover(tmp_path)
     kept.recall()
     kept.close()
     assert kept.taken == []
@@ -145,7 +145,7 @@ def test_a_file_that_another_user_may_have_made_is_no_lease(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, make: Callable[[Path], None], why: str
 ) -> None:
     make(tmp_path / f"ib0-{GUID.hex()}.lease6")
-    kept = Kept(tmp_path)
+    kept = Handover(tmp_path)
     kept.recall()
     kept.close()
     assert kept.taken == []
@@ -155,7 +155,7 @@ def test_a_file_that_another_user_may_have_made_is_no_lease(
 def test_a_file_of_another_user_is_no_lease(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Kept(tmp_path)
+    kept = Handover(tmp_path)
     kept.keeper.keep("address", "server", b"reply", time.monotonic())
     kept.close()
     owner, fstat = 4711, os.fstat
@@ -166,7 +166,7 @@ def test_a_file_of_another_user_is_no_lease(
         return os.stat_result(fields)
 
     monkeypatch.setattr(os, "fstat", of_another)
-    kept = Kept(tmp_path)
+    kept = Handover(tmp_path)
     kept.recall()
     assert kept.taken == []
     assert "it belongs to another user (4711)" in caplog.text
@@ -182,8 +182,8 @@ def test_a_full_disk_is_named_and_left_without_a_draft(
     def full(content: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("ipoibu.endpoint.lease_file.json.dumps", full)
-    kept = Kept(tmp_path)
+    monkeypatch.setattr("ipoibu.endpoint.dhcp.lease_file.json.dumps", full)
+    kept = Handover(tmp_path)
     kept.keeper.keep("address", "server", b"reply", time.monotonic())
     kept.close()
     assert f"{tmp_path}/ib0-{GUID.hex()}.lease6: No space left on device" in caplog.text
@@ -195,7 +195,7 @@ def test_a_message_that_cannot_be_read_is_reported(
 ) -> None:
     path = tmp_path / f"ib0-{GUID.hex()}.lease6"
     path.write_text('{"message": "00", "since": 0}')
-    kept = Kept(tmp_path)
+    kept = Handover(tmp_path)
 
     def refuse(message: bytes, since_s: float) -> None:
         raise BadFrame("dhcp6_short")
@@ -210,7 +210,7 @@ def test_a_directory_that_cannot_be_written_is_reported_once(
 ) -> None:
     caplog.set_level(logging.WARNING)
     (tmp_path / "file").write_text("")
-    kept = Kept(tmp_path / "file")
+    kept = Handover(tmp_path / "file")
     for _ in range(2):
         kept.keeper.keep("a", "b", b"c", 0.0)
     kept.close()

@@ -20,24 +20,24 @@ import pytest
 
 from ipoibu import Closed, Endpoint, EndpointConfig, Gid, LinkError, NoSuchDevice, UsageError, _core
 from ipoibu._core import CapturedFrame, MemorySwitch
-from ipoibu.addr import HwAddr, IpAddress, Qpn
-from ipoibu.endpoint import status
-from ipoibu.endpoint.interface import Interface
-from ipoibu.endpoint.kept import Kept
-from ipoibu.errors import IpoibuError, NotReady
-from ipoibu.fabric.faults import FaultSpec
-from ipoibu.fabric.memory import MemoryPort
-from ipoibu.fabric.shared_port import SharedPort
-from ipoibu.ib import Destination
-from ipoibu.limits import (
+from ipoibu.base.addr import HwAddr, IpAddress, Qpn
+from ipoibu.base.errors import IpoibuError, NotReady
+from ipoibu.base.ib import Destination
+from ipoibu.base.limits import (
     NEIGH_PENDING_BYTES,
     ROUTE_HOPS_MAX,
     STATUS_PAGE,
     WAITING_OVERHEAD_BYTES,
 )
-from ipoibu.proto import nud
-from ipoibu.proto.transition import Transition
-from ipoibu.route import NextHop, RouteChange, Target, prefix_of
+from ipoibu.base.route import NextHop, RouteChange, Target, prefix_of
+from ipoibu.endpoint.api import status
+from ipoibu.endpoint.handover import Handover
+from ipoibu.endpoint.interface.interface import Interface
+from ipoibu.fabric.faults import FaultSpec
+from ipoibu.fabric.memory import MemoryPort
+from ipoibu.fabric.shared_port import SharedPort
+from ipoibu.proto.machine.transition import Transition
+from ipoibu.proto.neigh import nud
 from tests.doubles.packets import udp4, udp6, until
 
 Hosts = Callable[..., list[Endpoint]]
@@ -286,7 +286,7 @@ def test_a_duplicate_address_is_reported_to_its_owner(monkeypatch: pytest.Monkey
     with first, second:
         first.address_added(ipaddress.ip_interface("fd00::1/64"))
         until(lambda: preferred(first))
-        monkeypatch.setattr("ipoibu.proto.dad.RETRANS_TIMER_S", 30.0)
+        monkeypatch.setattr("ipoibu.proto.neigh.dad.RETRANS_TIMER_S", 30.0)
         second.address_added(ipaddress.ip_interface("fd00::1/64"))
         assert heard.wait(20)
         assert verdicts == [("fd00::1", True)]
@@ -461,7 +461,7 @@ def test_a_ping_has_the_time_or_the_reason(make_hosts: Hosts) -> None:
 def test_pings_beyond_the_cap_are_refused(
     make_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ipoibu.endpoint.ping.PINGS_MAX", 2)
+    monkeypatch.setattr("ipoibu.endpoint.interface.pings.PINGS_MAX", 2)
     a, _ = make_hosts(2)
     until(lambda: preferred(a))
 
@@ -642,7 +642,7 @@ def late_endpoint(
     host = Endpoint(EndpointConfig("late", "memory"), port=port)
     take = host._take_port
 
-    def refuse(kept: Kept) -> SharedPort:
+    def refuse(kept: Handover) -> SharedPort:
         if errors:
             raise errors.pop(0)
         return take(kept)

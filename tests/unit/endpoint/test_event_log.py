@@ -8,11 +8,11 @@ from ipaddress import ip_address
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.endpoint.event_log import EventLog
-from ipoibu.limits import EVENT_LOGS_BURST
-from ipoibu.proto.drops import Drops
-from ipoibu.proto.transition import Topic, Transition
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.limits import EVENT_LOGS_BURST
+from ipoibu.endpoint.interface.event_log import EventLog
+from ipoibu.proto.machine.drops import Drops
+from ipoibu.proto.machine.transition import Topic, Transition
 from ipoibu.wire import arp
 from tests.doubles.engine_bench import OUR_V4, PEER, PEER_AGAIN, PEER_V4, Bench
 from tests.doubles.network import PERFECT
@@ -30,7 +30,7 @@ def now() -> list[float]:
 
 @pytest.fixture
 def log(now: list[float], caplog: pytest.LogCaptureFixture) -> EventLog:
-    caplog.set_level(logging.DEBUG, "ipoibu.endpoint.event_log")
+    caplog.set_level(logging.DEBUG, "ipoibu.endpoint.interface.event_log")
     return EventLog("ib0", lambda: now[0])
 
 

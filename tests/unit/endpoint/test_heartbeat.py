@@ -9,9 +9,9 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig, Gid
 from ipoibu._core import MemorySwitch
-from ipoibu.endpoint import heartbeat as module
-from ipoibu.endpoint.datapath import Pump
-from ipoibu.endpoint.heartbeat import Heartbeat
+from ipoibu.endpoint.datapath import heartbeat as module
+from ipoibu.endpoint.datapath.datapath import Pump
+from ipoibu.endpoint.datapath.heartbeat import Heartbeat
 from ipoibu.fabric.memory import MemoryPort
 
 

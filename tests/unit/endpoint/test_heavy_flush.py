@@ -14,12 +14,12 @@ from typing import Any, Final
 import pytest
 
 from ipoibu import Endpoint, PKey
-from ipoibu.endpoint.capture import SNAP_MAX_BYTES
-from ipoibu.endpoint.shell import Shell
-from ipoibu.errors import LinkError
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import PartitionParams
+from ipoibu.endpoint.datapath.capture import SNAP_MAX_BYTES
+from ipoibu.endpoint.interface.shell import Shell
 from ipoibu.fabric.memory import MemoryUd
 from ipoibu.fabric.sa.flush import Flush
-from ipoibu.ib import PartitionParams
 from ipoibu.wire import mgid
 from tests.doubles.administered import (
     BROADCAST,

@@ -14,16 +14,16 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig
 from ipoibu._core import RAILS_MAX, MemorySwitch
-from ipoibu.addr import Gid
-from ipoibu.endpoint import rails
+from ipoibu.base.addr import Gid
+from ipoibu.base.errors import LinkError, NoSuchDevice, UsageError
+from ipoibu.base.ib import PartitionParams
+from ipoibu.base.limits import RAILS_JOINED_MAX
 from ipoibu.endpoint.config import Conflict
-from ipoibu.errors import LinkError, NoSuchDevice, UsageError
+from ipoibu.endpoint.rails import rails
 from ipoibu.fabric.base import Capabilities, MeshOptions
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
-from ipoibu.ib import PartitionParams
-from ipoibu.limits import RAILS_JOINED_MAX
-from ipoibu.proto.ethernet.config import EthernetConfig
+from ipoibu.proto.ethernet_config import EthernetConfig
 from tests.doubles.administered import until
 
 WIRES = ("memory0", "memory1")

@@ -12,10 +12,10 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig, LinkError
 from ipoibu._core import MemorySwitch
-from ipoibu.addr import Gid, HwAddr
+from ipoibu.base.addr import Gid, HwAddr
+from ipoibu.base.ib import PartitionParams
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
-from ipoibu.ib import PartitionParams
 from tests.doubles.administered import until
 from tests.doubles.fake_sa import port_gid
 
@@ -55,7 +55,7 @@ class TellingPort(MemoryPort):
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[TellingPort]:
-    monkeypatch.setattr("ipoibu.endpoint.interface.PORT_POLL_S", 3600)
+    monkeypatch.setattr("ipoibu.endpoint.interface.interface.PORT_POLL_S", 3600)
     port = TellingPort()
     yield port
     os.close(port.event_fd)

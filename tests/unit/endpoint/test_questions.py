@@ -15,8 +15,8 @@ import pytest
 from ipoibu import Closed, Endpoint, EndpointConfig, Gid, UsageError
 from ipoibu._core import MemorySwitch
 from ipoibu.fabric.memory import MemoryPort
-from ipoibu.proto.dad import State
 from ipoibu.proto.engine import AddressInfo
+from ipoibu.proto.neigh.dad import State
 
 PACKET = bytes.fromhex("45000019000000004011 0000 0a000001 0a000002") + b"hello"
 

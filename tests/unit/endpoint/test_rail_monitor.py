@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import IpAddress
-from ipoibu.endpoint import rail_monitor
-from ipoibu.endpoint.rail_monitor import RailMonitor
+from ipoibu.base.addr import IpAddress
+from ipoibu.endpoint.rails import monitor as rail_monitor
+from ipoibu.endpoint.rails.monitor import RailMonitor
 
 TARGETS = [ipaddress.ip_address(text) for text in ("10.0.0.2", "fd00::2")]
 

@@ -13,10 +13,10 @@ from typing import Final
 import pytest
 
 from ipoibu import Endpoint, EndpointConfig, LinkError, PKey
-from ipoibu.endpoint import rails
-from ipoibu.errors import Closed, NoSuchDevice
+from ipoibu.base.errors import Closed, NoSuchDevice
+from ipoibu.endpoint.rails import rails
 from ipoibu.fabric.sa.flush import Flush
-from ipoibu.proto.transition import Topic
+from ipoibu.proto.machine.transition import Topic
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
 from tests.doubles.administered import (

@@ -15,13 +15,15 @@ from typing import Any, Final
 import pytest
 
 from ipoibu import _core
-from ipoibu.addr import RC_FLAG, Gid, HwAddr, IpAddress, PKey, Qpn
-from ipoibu.endpoint.rc_shell import RcShell
-from ipoibu.errors import LinkError
-from ipoibu.ib import Destination, RcAttributes
+from ipoibu.base.addr import RC_FLAG, Gid, HwAddr, IpAddress, PKey, Qpn
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import Destination, RcAttributes
+from ipoibu.base.route import key_of
+from ipoibu.endpoint.datapath.rc_shell import RcShell
 from ipoibu.proto.effects import NeighAction, Publish
-from ipoibu.proto.rc_connection import RcConfig
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.machine.transition import Topic, Transition
+from ipoibu.proto.rc.connection import RcConfig
+from ipoibu.proto.rc.events import (
     Accept,
     Confirm,
     Connect,
@@ -33,8 +35,6 @@ from ipoibu.proto.rc_events import (
     Requested,
     Role,
 )
-from ipoibu.proto.transition import Topic, Transition
-from ipoibu.route import key_of
 from ipoibu.wire import cm_private
 from ipoibu.wire.cm_private import Private
 

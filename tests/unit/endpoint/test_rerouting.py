@@ -10,11 +10,11 @@ from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, cast
 
-from ipoibu.addr import IpAddress
-from ipoibu.endpoint.rerouting import Rerouting
-from ipoibu.limits import REROUTED_PREFIXES_MAX, REROUTED_REFUSALS_MAX, REROUTED_WAIT_S
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.limits import REROUTED_PREFIXES_MAX, REROUTED_REFUSALS_MAX, REROUTED_WAIT_S
+from ipoibu.base.route import NextHop, Prefixes, RouteChange, Target, prefix_of
+from ipoibu.endpoint.datapath.rerouting import Rerouting
 from ipoibu.proto.effects import Effect, Forward, Refuse
-from ipoibu.route import NextHop, Prefixes, RouteChange, Target, prefix_of
 from tests.doubles.simulation import packet
 
 NETWORK = "10.5.0.0/16"

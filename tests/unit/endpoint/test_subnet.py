@@ -13,13 +13,13 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig, LinkError, PKey, UsageError
 from ipoibu._core import MemorySwitch
-from ipoibu.endpoint.link import join_link
-from ipoibu.errors import Closed, NotPermitted
+from ipoibu.base.errors import Closed, NotPermitted
+from ipoibu.base.ib import PartitionParams
+from ipoibu.endpoint.subnet.link import join_link
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.flush import Flush, flushes_of
-from ipoibu.ib import PartitionParams
-from ipoibu.proto.sa_errors import InsufficientComponents, NoAnswer
+from ipoibu.proto.sa.errors import InsufficientComponents, NoAnswer
 from ipoibu.wire import mgid
 from ipoibu.wire.ip import checksum
 from ipoibu.wire.mcmember import JoinState

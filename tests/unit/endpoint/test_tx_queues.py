@@ -14,15 +14,15 @@ from functools import partial
 import pytest
 
 from ipoibu import Endpoint, EndpointConfig, Gid, LinkError, PKey, UsageError, _core
-from ipoibu.addr import Qpn
-from ipoibu.endpoint.capture import SNAP_MAX_BYTES
-from ipoibu.endpoint.tx_queues import TxQueues
+from ipoibu.base.addr import Qpn
+from ipoibu.base.ib import Destination, PartitionParams
+from ipoibu.base.limits import QUEUES_MAX, TX_QUEUE_ORIGINS_MAX
+from ipoibu.base.route import key_of
+from ipoibu.endpoint.datapath.capture import SNAP_MAX_BYTES
+from ipoibu.endpoint.datapath.tx_queues import TxQueues
 from ipoibu.fabric.base import Capabilities
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
-from ipoibu.ib import Destination, PartitionParams
-from ipoibu.limits import QUEUES_MAX, TX_QUEUE_ORIGINS_MAX
-from ipoibu.route import key_of
 from tests.doubles.administered import Subnet, until
 
 from .queued import FakeQueues, udp

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from ipoibu.addr import Gid
+from ipoibu.base.addr import Gid
+from ipoibu.base.ib import PartitionParams
 from ipoibu.fabric.base import Fabric, Port, RcQueuePair, TxQueue
 from ipoibu.fabric.faults import FaultSpec, FaultyUd
 from ipoibu.fabric.memory import MemoryPort, MemorySwitch
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.fabric.verbs import link_layer
 from ipoibu.fabric.verbs.port import VerbsPort
-from ipoibu.fabric.wrapped import WrappedFabric
-from ipoibu.ib import PartitionParams
+from ipoibu.fabric.wrapper import FabricWrapper
 from tests.doubles.administered import IbPort
 from tests.doubles.fake_sa import FakeSa
 from tests.doubles.port_contract import PARAMS, check_packets, check_port
@@ -85,7 +85,7 @@ def test_every_member_of_a_contract_is_abstract(contract: type) -> None:
 
 
 def test_a_wrapper_that_forgets_a_member_is_not_made() -> None:
-    class Forgetful(WrappedFabric):
+    class Forgetful(FabricWrapper):
         @property
         def native(self) -> object:
             return self._inner.native

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from ipoibu.addr import Gid
-from ipoibu.errors import NoSuchDevice, NotReady, UsageError
+from ipoibu.base.addr import Gid
+from ipoibu.base.device_name import GidKind, SoftName, parse_device, parse_soft
+from ipoibu.base.errors import NoSuchDevice, NotReady, UsageError
 from ipoibu.fabric.device import open_port
-from ipoibu.fabric.device_name import GidKind, SoftName, parse_device, parse_soft
 from ipoibu.fabric.soft.port import SoftPort
 
 

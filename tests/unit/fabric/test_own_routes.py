@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from ipoibu._core import SoftHca
+from ipoibu.base.limits import SOFT_OWN_ROUTES_S
 from ipoibu.fabric.soft.own_routes import OwnRoute, OwnRoutes
-from ipoibu.limits import SOFT_OWN_ROUTES_S
 
 
 class FakeHca:

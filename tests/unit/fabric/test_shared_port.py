@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import Closed, LinkError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import Closed, LinkError
+from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.plain import PlainPort
 from ipoibu.fabric.shared_port import SharedPort
-from ipoibu.ib import PartitionParams, PortInfo
 
 GID = Gid.parse("fe80::1")
 

@@ -24,7 +24,7 @@ from ipoibu.host.netlink import (
     Netlink,
 )
 from ipoibu.host.route_message import RT_TABLE_LOCAL, RT_TABLE_MAIN, RTN_LOCAL, RTN_UNICAST
-from ipoibu.proto.host_addresses import ArpPolicy, AskArp, Ignore
+from ipoibu.proto.neigh.host_addresses import ArpPolicy, AskArp, Ignore
 
 INDEX = socket.if_nametoindex("lo")  # its name is that of the directory below
 LOOPBACK, LOCAL = IPv4Address("10.255.0.1"), IPv4Address("10.255.0.2")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.errors import IpoibuError, NotPermitted, UsageError
+from ipoibu.base.errors import IpoibuError, NotPermitted, UsageError
 from ipoibu.host.cpu_latency import bounded_cpu_latency
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ipoibu.addr import IpAddress
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S, ROUTED_GROUPS_MAX
 from ipoibu.host import group_sync
 from ipoibu.host.group_sync import GroupSync
 from ipoibu.host.monitor import Monitor, Notice
@@ -20,7 +21,6 @@ from ipoibu.host.netlink import (
     Link,
     Netlink,
 )
-from ipoibu.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S, ROUTED_GROUPS_MAX
 
 INDEX, OTHER = 7, 8
 VRRP = ipaddress.ip_address("224.0.0.18")

@@ -5,11 +5,11 @@ import ipaddress
 
 import pytest
 
-from ipoibu.addr import link_local
-from ipoibu.errors import LinkError, NoSuchDevice
+from ipoibu.base.addr import link_local
+from ipoibu.base.errors import LinkError, NoSuchDevice
+from ipoibu.base.limits import ADDRESSES_MAX
 from ipoibu.host.interface import Interface, InterfaceSpec, Leased, RouteSpec, disable_ipv6
 from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
-from ipoibu.limits import ADDRESSES_MAX
 
 IFA_F_PERMANENT = 0x80  # linux/if_addr.h: the kernel's own has it too
 GUID = bytes.fromhex("00155dfffd33ff0b")

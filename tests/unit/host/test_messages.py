@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-START = "import ipoibu.cli.main, ipoibu.daemon.run, ipoibu.endpoint.endpoint, ipoibu.host.netlink"
+START = "import ipoibu.cli.main, ipoibu.daemon.daemon, ipoibu.endpoint.api.endpoint, ipoibu.host.netlink"
 
 
 def run(program: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.errors import NoSuchDevice, UsageError
+from ipoibu.base.errors import NoSuchDevice, UsageError
 from ipoibu.host.netns import NetworkNamespace
 
 

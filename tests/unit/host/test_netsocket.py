@@ -5,7 +5,7 @@ import errno
 
 import pytest
 
-from ipoibu.errors import LinkError, NoSuchDevice, NotPermitted
+from ipoibu.base.errors import LinkError, NoSuchDevice, NotPermitted
 from ipoibu.host.netsocket import NLM_F_DUMP, NetlinkSocket, refusal, split, verdict
 
 # An NLMSG_ERROR for sequence 5 as Linux 6.18 sends it with NETLINK_CAP_ACK and NETLINK_EXT_ACK:

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from ipoibu.errors import LinkError
+from ipoibu.base.errors import LinkError
 from ipoibu.host.netsocket import NetlinkSocket
 from ipoibu.host.proxy_query import ProxyQuery
 from ipoibu.host.route_query import RTM_GETNEXTHOP, RTM_GETROUTE

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from ipoibu.base.route import NextHop
 from ipoibu.host import route_message
 from ipoibu.host.route_message import (
     RouteEntry,
@@ -17,7 +18,6 @@ from ipoibu.host.route_message import (
     routed_group,
     unicast_network,
 )
-from ipoibu.route import NextHop
 from tests.doubles.prefixes import network_of
 from tests.unit.host.route_messages import INDEX, OTHER, message
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ipoibu.base.route import FIELD_PORTS, FIELD_SOURCE, FIELD_TOS
 from ipoibu.host.netlink import Netlink
 from ipoibu.host.route_message import hops_by_number
 from ipoibu.host.route_query import _selectors
 from ipoibu.host.route_rules import fields_of, read_rule
-from ipoibu.route import FIELD_PORTS, FIELD_SOURCE, FIELD_TOS
 
 
 def _rule(

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import IpInterface
+from ipoibu.base.addr import IpInterface
+from ipoibu.base.limits import ROUTE_CHANGES_PER_CALL
+from ipoibu.base.route import FIELD_SOURCE, FIELD_TOS, AskRoute, NextHop, RouteChange
 from ipoibu.host.monitor import Notice
 from ipoibu.host.netlink import (
     IFA_F_NODAD,
@@ -30,8 +32,6 @@ from ipoibu.host.route_message import RouteEntry, RouteReader
 from ipoibu.host.route_rules import Rule
 from ipoibu.host.route_sync import RouteSync
 from ipoibu.host.route_table import RouteTable
-from ipoibu.limits import ROUTE_CHANGES_PER_CALL
-from ipoibu.route import FIELD_SOURCE, FIELD_TOS, AskRoute, NextHop, RouteChange
 from tests.doubles.prefixes import network_of
 from tests.unit.host.route_messages import INDEX, OTHER, message
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from ipoibu.base.limits import ROUTE_CROWD
 from ipoibu.host import route_table
 from ipoibu.host.netsocket import NLM_F_APPEND, NLM_F_REPLACE
 from ipoibu.host.route_message import RouteReader
 from ipoibu.host.route_table import RouteTable
-from ipoibu.limits import ROUTE_CROWD
 from tests.doubles.prefixes import network_of
 from tests.unit.host.route_messages import INDEX, OTHER, message
 

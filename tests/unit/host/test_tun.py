@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
 from ipoibu.host import tun
 from ipoibu.host.tun import NameTaken, Tun, check_name
 

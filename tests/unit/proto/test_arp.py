@@ -7,10 +7,10 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.proto.dad import State as AddressState
+from ipoibu.base.addr import Gid, HwAddr, Qpn
 from ipoibu.proto.effects import NeighAction
-from ipoibu.proto.nud import State
+from ipoibu.proto.neigh.dad import State as AddressState
+from ipoibu.proto.neigh.nud import State
 from ipoibu.wire import arp
 from ipoibu.wire.arp import NOBODY, REPLY, REQUEST, Arp
 from ipoibu.wire.mgid import broadcast

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 from __future__ import annotations
 
-from ipoibu.proto.backoff import Backoff, Repeats
+from ipoibu.proto.machine.backoff import Backoff, Repeats
 
 
 def waits(backoff: Backoff, count: int) -> list[float]:

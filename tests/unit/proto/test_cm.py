@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from ipoibu.addr import Qpn
-from ipoibu.ib import Destination
-from ipoibu.limits import (
+from ipoibu.base.addr import Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.limits import (
     CM_RESPITE_MAX_S,
     CM_RETRIES,
     CM_TIMEWAIT_S,
     CM_WAIT_MAX_S,
     CM_WAIT_MIN_S,
 )
-from ipoibu.proto.cm import Cm, MadSource
-from ipoibu.proto.cm_state import State
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.cm.cm import Cm, MadSource
+from ipoibu.proto.cm.state import State
+from ipoibu.proto.rc.events import (
     Accept,
     Cause,
     Confirm,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipoibu.addr import Qpn
-from ipoibu.ib import Destination
-from ipoibu.proto.cm_state import State
-from ipoibu.proto.rc_events import (
+from ipoibu.base.addr import Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.proto.cm.state import State
+from ipoibu.proto.rc.events import (
     Accept,
     Cause,
     Confirm,

@@ -18,9 +18,9 @@ def test_every_counter_of_connected_mode_is_documented_and_no_other() -> None:
     code = "".join(
         (ROOT / "ipoibu" / it).read_text("utf-8")
         for it in (
-            "proto/cm.py",
-            "endpoint/rc_shell.py",
-            "proto/rc_policy.py",
+            "proto/cm/cm.py",
+            "endpoint/datapath/rc_shell.py",
+            "proto/rc/policy.py",
             "fabric/cm/gsi_cm.py",
             "fabric/cm/rdma_cm.py",
         )

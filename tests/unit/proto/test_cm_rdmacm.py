@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import Qpn
-from ipoibu.ib import Destination
-from ipoibu.proto.rc_events import Connect, Requested
+from ipoibu.base.addr import Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.proto.rc.events import Connect, Requested
 from ipoibu.wire import cm, cm_rdmacm
 from ipoibu.wire.cm_code import REQ_PRIVATE_LEN, Reason
 from ipoibu.wire.cm_rdmacm import Header

@@ -9,15 +9,12 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import Gid, PKey, Qpn
-from ipoibu.ib import Destination
-from ipoibu.limits import (
-    CM_ANSWERS_BURST,
-    CM_TIMEWAIT_S,
-)
-from ipoibu.proto.cm import MadSource
-from ipoibu.proto.cm_state import State
-from ipoibu.proto.rc_events import (
+from ipoibu.base.addr import Gid, PKey, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.limits import CM_ANSWERS_BURST, CM_TIMEWAIT_S
+from ipoibu.proto.cm.cm import MadSource
+from ipoibu.proto.cm.state import State
+from ipoibu.proto.rc.events import (
     CAUSES,
     Accept,
     Cause,

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.proto import rc_connection, rc_peer
-from ipoibu.proto.cm_state import HALF_OPEN, MACHINE, OVER, Action, Input, State
-from ipoibu.proto.table import Impossible, Table
+from ipoibu.proto.cm.state import HALF_OPEN, MACHINE, OVER, Action, Input, State
+from ipoibu.proto.machine.table import Impossible, Table
+from ipoibu.proto.rc import connection as rc_connection
+from ipoibu.proto.rc import peer as rc_peer
 
 Enum = type[enum.Enum]
 TABLES: Final[dict[str, tuple[Table[Any, Any, Any], Enum, Enum, Enum]]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import random
 
-from ipoibu.addr import Gid, HwAddr, PKey, Qpn
-from ipoibu.ib import Destination, GroupParams, PartitionParams
+from ipoibu.base.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.base.ib import Destination, GroupParams, PartitionParams
 from ipoibu.proto.context import EngineContext, LinkConfig
 
 OWN = Gid.parse("ff12:401b:8001::1:2")

@@ -8,12 +8,12 @@ from ipaddress import IPv4Address, ip_address, ip_interface, ip_network
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, Qpn
-from ipoibu.limits import ADDRESSES_MAX, ANNOUNCE_COUNT
+from ipoibu.base.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.base.limits import ADDRESSES_MAX, ANNOUNCE_COUNT
 from ipoibu.proto.context import Dad
-from ipoibu.proto.dad import State
 from ipoibu.proto.effects import AddressVerdict, Attach, Detach, OwnAddress
-from ipoibu.proto.proxied import ProxyRules
+from ipoibu.proto.neigh.dad import State
+from ipoibu.proto.neigh.proxy_networks import ProxyRules
 from ipoibu.wire import arp, ndisc
 from ipoibu.wire.mgid import of_group, solicited_node
 from tests.doubles.engine_bench import (

@@ -11,12 +11,12 @@ from typing import Final
 
 import pytest
 
-from ipoibu.limits import DHCP_PAUSE_S
+from ipoibu.base.limits import DHCP_PAUSE_S
 from ipoibu.proto.context import Dad, DhcpIdentity
-from ipoibu.proto.dhcp import DhcpClient, LeaseInfo, grant_untrusted
-from ipoibu.proto.dhcp_state import State
+from ipoibu.proto.dhcp.client import DhcpClient, LeaseInfo, grant_untrusted
+from ipoibu.proto.dhcp.state import State
 from ipoibu.proto.effects import LeaseChanged
-from ipoibu.proto.transition import Topic
+from ipoibu.proto.machine.transition import Topic
 from ipoibu.wire import dhcp
 from ipoibu.wire.dhcp import Code, Kind
 from ipoibu.wire.dhcp_lease import Lease

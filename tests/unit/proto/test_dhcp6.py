@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipoibu.errors import BadFrame, UsageError
-from ipoibu.limits import DHCP_PAUSE_S
+from ipoibu.base.errors import BadFrame, UsageError
+from ipoibu.base.limits import DHCP_PAUSE_S
 from ipoibu.proto.context import Dad, Dhcp6Identity
-from ipoibu.proto.dhcp6 import Dhcp6Client, Lease6Info, grant6_untrusted
-from ipoibu.proto.dhcp6_state import HELD, State
+from ipoibu.proto.dhcp.client6 import Dhcp6Client, Lease6Info, grant6_untrusted
+from ipoibu.proto.dhcp.state6 import HELD, State
 from ipoibu.proto.effects import Lease6Changed
-from ipoibu.proto.transition import Topic
+from ipoibu.proto.machine.transition import Topic
 from ipoibu.wire import dhcp6
 from ipoibu.wire.dhcp6 import (
     Address,
@@ -566,11 +566,11 @@ def test_an_interface_that_lost_its_link_local_address_counts_and_tries_again() 
 def test_a_host_without_room_for_the_address_asks_again_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ipoibu.proto.dad.ADDRESSES_MAX", 1)
+    monkeypatch.setattr("ipoibu.proto.neigh.dad.ADDRESSES_MAX", 1)
     world.start()
     world.run_to(State.PAUSED)
     assert world.leases() == []
-    monkeypatch.setattr("ipoibu.proto.dad.ADDRESSES_MAX", 2)
+    monkeypatch.setattr("ipoibu.proto.neigh.dad.ADDRESSES_MAX", 2)
     world.run_to(State.BOUND)
 
 

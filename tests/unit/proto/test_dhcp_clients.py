@@ -9,11 +9,11 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from ipoibu.addr import DEFAULT_PKEY, Gid, HwAddr, PKey, Qpn
-from ipoibu.ib import PartitionParams
-from ipoibu.limits import DEFAULT_IB_MTU, DEFAULT_QKEY, DHCP_REQUESTS_MAX
+from ipoibu.base.addr import DEFAULT_PKEY, Gid, HwAddr, PKey, Qpn
+from ipoibu.base.ib import PartitionParams
+from ipoibu.base.limits import DEFAULT_IB_MTU, DEFAULT_QKEY, DHCP_REQUESTS_MAX
 from ipoibu.proto.context import EngineContext, LinkConfig
-from ipoibu.proto.dhcp_clients import DhcpClients
+from ipoibu.proto.dhcp.other_clients import DhcpClients
 from ipoibu.proto.effects import Count, Deliver, Forward, WatchDhcp
 from ipoibu.wire import dhcp
 from ipoibu.wire.dhcp import Code, Kind, Message, Op, Packet

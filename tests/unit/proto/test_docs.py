@@ -11,7 +11,7 @@ from pathlib import Path
 
 import ipoibu.proto
 from ipoibu._core import FaultyFabric, MemoryPort, MemorySwitch
-from ipoibu.proto.table import Table
+from ipoibu.proto.machine.table import Table
 from tests.interpreter import ROOT, run
 
 COUNTERS = (ROOT / "docs/counters.md").read_text(encoding="utf-8")

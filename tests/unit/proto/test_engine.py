@@ -8,9 +8,9 @@ from ipaddress import IPv4Address, ip_address, ip_interface
 
 import pytest
 
-from ipoibu.addr import HwAddr, IpAddress, PKey, Qpn
-from ipoibu.errors import UsageError
-from ipoibu.limits import ICMP_ERRORS_BURST
+from ipoibu.base.addr import HwAddr, IpAddress, PKey, Qpn
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import ICMP_ERRORS_BURST
 from ipoibu.proto.effects import Count
 from ipoibu.proto.engine import FrameSource, LinkConfig
 from ipoibu.wire import arp, ip

@@ -7,9 +7,9 @@ from ipaddress import IPv4Address, ip_interface
 
 import pytest
 
-from ipoibu.limits import HOST_ADDRESSES_MAX
+from ipoibu.base.limits import HOST_ADDRESSES_MAX
 from ipoibu.proto.effects import AskArp, OwnAddress
-from ipoibu.proto.host_addresses import ArpPolicy, Delivery, Ignore
+from ipoibu.proto.neigh.host_addresses import ArpPolicy, Delivery, Ignore
 from ipoibu.wire import arp, encap
 from tests.doubles.engine_bench import OUR_V4, PEER, PEER_V4, Bench
 from tests.doubles.simulation import packet

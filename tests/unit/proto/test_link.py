@@ -7,8 +7,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from ipoibu.addr import HwAddr, Qpn
-from ipoibu.limits import NEIGH_PENDING_BYTES, WAITING_OVERHEAD_BYTES
+from ipoibu.base.addr import HwAddr, Qpn
+from ipoibu.base.limits import NEIGH_PENDING_BYTES, WAITING_OVERHEAD_BYTES
 from ipoibu.proto.effects import Attach, Count, Detach, NeighAction
 from ipoibu.wire import arp
 from ipoibu.wire.mgid import LIMITED_BROADCAST, of_group

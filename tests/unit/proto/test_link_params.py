@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import IpoibuError, LinkError, UsageError
-from ipoibu.ib import PartitionParams, PortInfo
-from ipoibu.limits import IB_MTUS
-from ipoibu.proto.link_params import ip_mtu, partition_params
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import IpoibuError, LinkError, UsageError
+from ipoibu.base.ib import PartitionParams, PortInfo
+from ipoibu.base.limits import IB_MTUS
+from ipoibu.proto.groups.link_params import ip_mtu, partition_params
 
 
 def port(active_mtu_bytes: int = 4096) -> PortInfo:

@@ -8,8 +8,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest
 
-from ipoibu.addr import IpAddress
-from ipoibu.limits import GROUPS_MAX, MEMBERSHIP_SOURCES_MAX
+from ipoibu.base.addr import IpAddress
+from ipoibu.base.limits import GROUPS_MAX, MEMBERSHIP_SOURCES_MAX
 from ipoibu.wire import igmp, ip, mld
 from ipoibu.wire.membership import Filter, Record
 from ipoibu.wire.mgid import of_group

@@ -8,9 +8,9 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from ipoibu.limits import ADDRESSES_MAX, LEASE_LIST_MAX, PEER_LOGS_BURST, PEER_LOGS_PER_S
+from ipoibu.base.limits import ADDRESSES_MAX, LEASE_LIST_MAX, PEER_LOGS_BURST, PEER_LOGS_PER_S
 from ipoibu.proto.context import Dad, Dhcp6Identity, DhcpIdentity
-from ipoibu.proto.dhcp_state import State
+from ipoibu.proto.dhcp.state import State
 from ipoibu.proto.effects import Lease6Changed, LeaseChanged
 from ipoibu.wire import dhcp, dhcp6
 from ipoibu.wire.dhcp import Code, Kind

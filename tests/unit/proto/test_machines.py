@@ -10,20 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.proto import (
-    dad,
-    dhcp6_state,
-    dhcp_state,
-    group,
-    link,
-    mesh_state,
-    nud,
-    rdma_cm_state,
-    routers,
-    sa_path,
-)
+from ipoibu.proto.cm import rdma_cm_state
+from ipoibu.proto.dhcp import state as dhcp_state
+from ipoibu.proto.dhcp import state6 as dhcp6_state
 from ipoibu.proto.ethernet import binding
-from ipoibu.proto.table import Impossible, Table
+from ipoibu.proto.groups import groups as group
+from ipoibu.proto.groups import link
+from ipoibu.proto.machine.table import Impossible, Table
+from ipoibu.proto.mesh import state as mesh_state
+from ipoibu.proto.neigh import dad, nud, routers
+from ipoibu.proto.sa import path as sa_path
 
 AnyTable = Table[Any, Any, Any]
 

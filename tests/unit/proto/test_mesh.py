@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, PKey, Qpn
-from ipoibu.limits import (
+from ipoibu.base.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.base.limits import (
     MESH_ANSWER_S,
     MESH_BACKOFF_MAX_S,
     MESH_FAILURES_MAX,
@@ -25,7 +25,7 @@ from ipoibu.limits import (
     UNICAST_PEERS_MAX,
 )
 from ipoibu.proto.effects import Count
-from ipoibu.proto.mesh import (
+from ipoibu.proto.mesh.mesh import (
     Accept,
     Dial,
     Gone,
@@ -41,7 +41,7 @@ from ipoibu.proto.mesh import (
     Refuse,
     SendControl,
 )
-from ipoibu.proto.mesh_state import State
+from ipoibu.proto.mesh.state import State
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh import Greeting, Locator, Operation
 

@@ -8,12 +8,12 @@ from ipaddress import IPv6Address, ip_interface
 
 import pytest
 
-from ipoibu.addr import HwAddr, Qpn
-from ipoibu.limits import REDIRECTS_BURST
-from ipoibu.proto.dad import State as AddressState
+from ipoibu.base.addr import HwAddr, Qpn
+from ipoibu.base.limits import REDIRECTS_BURST
 from ipoibu.proto.effects import Attach, NeighAction, SendFrame
 from ipoibu.proto.engine import FrameSource
-from ipoibu.proto.nud import State
+from ipoibu.proto.neigh.dad import State as AddressState
+from ipoibu.proto.neigh.nud import State
 from ipoibu.wire import ndisc
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.mgid import of_group, solicited_node

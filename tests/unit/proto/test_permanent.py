@@ -7,12 +7,12 @@ from ipaddress import IPv4Address, ip_address
 
 import pytest
 
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
-from ipoibu.errors import UsageError
-from ipoibu.limits import NEIGH_STALE_KEEP_S
-from ipoibu.proto import neigh
+from ipoibu.base.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import NEIGH_STALE_KEEP_S
 from ipoibu.proto.effects import NeighAction, SendPacket
-from ipoibu.proto.nud import State
+from ipoibu.proto.neigh import neighbours as neigh
+from ipoibu.proto.neigh.nud import State
 from ipoibu.wire import arp
 from tests.doubles.engine_bench import OUR_V4, PEER, PEER_AGAIN, PEER_V4, Bench
 

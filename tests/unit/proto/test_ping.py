@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import IpAddress
+from ipoibu.base.addr import IpAddress
 from ipoibu.proto.effects import Answered, SendFrame
 from tests.doubles.simulation import Host, Simulation
 

@@ -9,12 +9,12 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.endpoint.event_log import EventLog
-from ipoibu.limits import PEER_LOGS_BURST
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.limits import PEER_LOGS_BURST
+from ipoibu.endpoint.interface.event_log import EventLog
 from ipoibu.proto.context import FrameSource
-from ipoibu.proto.dad import State as AddressState
-from ipoibu.proto.nud import State
+from ipoibu.proto.neigh.dad import State as AddressState
+from ipoibu.proto.neigh.nud import State
 from ipoibu.wire import arp, ndisc
 from ipoibu.wire.arp import REPLY, Arp
 from ipoibu.wire.encap import Encap, EtherType

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipoibu.proto.ratelimit import Pace, TokenBucket, should_log
+from ipoibu.proto.machine.ratelimit import Pace, TokenBucket, should_log
 
 
 def test_a_burst_passes_and_then_only_the_rate() -> None:

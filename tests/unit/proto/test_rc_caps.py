@@ -10,19 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipoibu.addr import RC_FLAG, Gid, HwAddr, Qpn
-from ipoibu.limits import (
-    CONNECTION_BACKOFF_MAX_S,
-    CONNECTION_EVICTABLE_S,
-    CONNECTION_IDLE_S,
-)
-from ipoibu.proto import rc_connection
-from ipoibu.proto.rc_connection import (
-    OpenQp,
-    Profile,
-    RcEffect,
-)
-from ipoibu.proto.rc_events import (
+from ipoibu.base.addr import RC_FLAG, Gid, HwAddr, Qpn
+from ipoibu.base.limits import CONNECTION_BACKOFF_MAX_S, CONNECTION_EVICTABLE_S, CONNECTION_IDLE_S
+from ipoibu.proto.machine.table import Impossible
+from ipoibu.proto.rc import connection as rc_connection
+from ipoibu.proto.rc.connection import OpenQp, Profile, RcEffect
+from ipoibu.proto.rc.events import (
     Cause,
     Confirm,
     Disconnect,
@@ -32,8 +25,7 @@ from ipoibu.proto.rc_events import (
     Reject,
     Replied,
 )
-from ipoibu.proto.rc_peer import TxMode, TxRoute
-from ipoibu.proto.table import Impossible
+from ipoibu.proto.rc.peer import TxMode, TxRoute
 from ipoibu.wire.cm_code import Reason
 from ipoibu.wire.cm_private import Private
 from tests.doubles.rc_desk import (

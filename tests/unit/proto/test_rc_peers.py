@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from ipoibu.addr import RC_FLAG, Gid, HwAddr, Qpn
-from ipoibu.limits import (
+from ipoibu.base.addr import RC_FLAG, Gid, HwAddr, Qpn
+from ipoibu.base.limits import (
     CONNECTION_BACKOFF_JITTER,
     CONNECTION_BACKOFF_MAX_S,
     CONNECTIONS_PER_PORT_MAX,
 )
-from ipoibu.proto.rc_connection import (
+from ipoibu.proto.rc.connection import (
     CloseQp,
     OpenQp,
     Profile,
@@ -21,7 +21,7 @@ from ipoibu.proto.rc_connection import (
     RcConnection,
     RcConnectionTable,
 )
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.rc.events import (
     Accept,
     Cause,
     Disconnect,
@@ -32,7 +32,7 @@ from ipoibu.proto.rc_events import (
     Requested,
     Role,
 )
-from ipoibu.proto.rc_peer import TxMode, TxRoute
+from ipoibu.proto.rc.peer import TxMode, TxRoute
 from ipoibu.wire.cm_code import Reason
 from ipoibu.wire.cm_private import Private
 from tests.doubles.rc_desk import (

@@ -8,21 +8,16 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import HwAddr, Qpn
-from ipoibu.limits import (
+from ipoibu.base.addr import HwAddr, Qpn
+from ipoibu.base.limits import (
     CONNECTION_BACKOFF_JITTER,
     CONNECTION_BACKOFF_MAX_S,
     CONNECTION_IDLE_S,
     CONNECTION_SETTLED_S,
 )
 from ipoibu.proto.effects import Log
-from ipoibu.proto.rc_connection import (
-    CloseQp,
-    OpenQp,
-    Profile,
-    ProgramQp,
-)
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.rc.connection import CloseQp, OpenQp, Profile, ProgramQp
+from ipoibu.proto.rc.events import (
     Accept,
     Cause,
     Confirm,
@@ -35,7 +30,7 @@ from ipoibu.proto.rc_events import (
     Replied,
     Role,
 )
-from ipoibu.proto.rc_peer import TxMode, TxRoute
+from ipoibu.proto.rc.peer import TxMode, TxRoute
 from ipoibu.wire.cm_code import Reason
 from ipoibu.wire.cm_private import Private, ServiceForm, parse_untrusted
 from tests.doubles.rc_desk import (

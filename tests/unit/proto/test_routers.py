@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.limits import (
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.limits import (
     ADVERTISED_MAX,
     ADVERTISED_NEW_BURST,
     ADVERTISED_REPEATED_S,
@@ -23,8 +23,8 @@ from ipoibu.limits import (
     ROUTERS_OF_ONE_HOST,
     ROUTERS_UNPROVEN_MAX,
 )
-from ipoibu.proto.advertised import PREFIX_INFORMATION, ROUTE_INFORMATION, lifetime_s
 from ipoibu.proto.effects import Publish
+from ipoibu.proto.neigh.advertised_routes import PREFIX_INFORMATION, ROUTE_INFORMATION, lifetime_s
 from ipoibu.wire import ndisc
 from ipoibu.wire.ndisc import ALL_NODES, NeighbourAdvertisement, RouterAdvertisement
 from ipoibu.wire.ndopt import Option

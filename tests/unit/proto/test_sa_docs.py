@@ -16,8 +16,8 @@ def test_every_counter_of_the_sa_client_is_documented_and_no_other() -> None:
     section = page.split("## Subnet administrator\n")[1].split("\n## ")[0]
     documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
     sources = (
-        "proto/sa_requests.py",
-        "proto/sa_records.py",
+        "proto/sa/requests.py",
+        "proto/sa/records.py",
         "fabric/sa/client.py",
         "fabric/sa/memberships.py",
         "fabric/sa/transport.py",

@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import LinkError
-from ipoibu.proto import sa_errors
-from ipoibu.proto.sa_errors import Asked
-from ipoibu.proto.sa_transaction import Failure
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import LinkError
+from ipoibu.proto.sa import errors as sa_errors
+from ipoibu.proto.sa.errors import Asked
+from ipoibu.proto.sa.transaction import Failure
 from ipoibu.wire.mcmember import JoinState, McMemberRecord
 from ipoibu.wire.mgid import broadcast
 

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.proto import sa_requests, sa_transaction
-from ipoibu.proto.rmpp import Progress
-from ipoibu.proto.sa_transaction import MACHINE, Action, Input, State
-from ipoibu.proto.table import Impossible, Table
+from ipoibu.proto.machine.table import Impossible, Table
+from ipoibu.proto.sa import requests as sa_requests
+from ipoibu.proto.sa import transaction as sa_transaction
+from ipoibu.proto.sa.rmpp import Progress
+from ipoibu.proto.sa.transaction import MACHINE, Action, Input, State
 
 Enum = type[enum.Enum]
 TABLES: Final[dict[str, tuple[Table[Any, Any, Any], Enum, Enum, Enum]]] = {

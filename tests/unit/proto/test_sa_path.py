@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
-from ipoibu.ib import Destination
-from ipoibu.limits import (
+from ipoibu.base.addr import MULTICAST_QPN, Gid, HwAddr, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.limits import (
     DELAY_FIRST_PROBE_S,
     GROUP_SEND_ONLY_IDLE_S,
     MAX_UNICAST_SOLICIT,
@@ -36,8 +36,8 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine
-from ipoibu.proto.sa_path import PathTable, SaPath, State
-from ipoibu.proto.timers import Timers
+from ipoibu.proto.machine.timers import Timers
+from ipoibu.proto.sa.path import PathTable, SaPath, State
 from ipoibu.wire import mgid
 from tests.doubles.simulation import TEMPLATE, packet
 

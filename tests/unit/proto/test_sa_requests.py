@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ipoibu.addr import Gid
-from ipoibu.limits import SA_JITTER, SA_RECENT_MAX
+from ipoibu.base.addr import Gid
+from ipoibu.base.limits import SA_JITTER, SA_RECENT_MAX
 from ipoibu.proto.effects import Count
-from ipoibu.proto.sa_requests import (
+from ipoibu.proto.sa.requests import (
     Answered,
     Change,
     Failed,
@@ -30,7 +30,7 @@ from ipoibu.proto.sa_requests import (
     SaRequests,
     Transmit,
 )
-from ipoibu.proto.sa_transaction import Answer, Failure, Query
+from ipoibu.proto.sa.transaction import Answer, Failure, Query
 from ipoibu.wire import mad, rmpp, sa
 from ipoibu.wire.mad import Method
 from ipoibu.wire.notice import Notice, Trap

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.limits import SA_WINDOW_SEGMENTS
-from ipoibu.proto.rmpp import Progress, Transfer
+from ipoibu.base.limits import SA_WINDOW_SEGMENTS
+from ipoibu.proto.sa.rmpp import Progress, Transfer
 from ipoibu.wire import rmpp
 from ipoibu.wire.rmpp import Rmpp, Status
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from ipoibu.proto.table import Impossible, Machine, Table
-from ipoibu.proto.timers import Timers
+from ipoibu.proto.machine.table import Impossible, Machine, Table
+from ipoibu.proto.machine.timers import Timers
 
 
 class State(enum.Enum):

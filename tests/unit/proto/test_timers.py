@@ -4,7 +4,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.proto.timers import Timers
+from ipoibu.proto.machine.timers import Timers
 
 
 class Ringing:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipoibu.addr import Gid, Qpn
-from ipoibu.endpoint.transitions import Transitions
-from ipoibu.ib import Destination
+from ipoibu.base.addr import Gid, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.endpoint.interface.transitions import Transitions
 from ipoibu.proto.effects import SendFrame
-from ipoibu.proto.sa_path import PathTable
-from ipoibu.proto.timers import Timers
-from ipoibu.proto.transition import Topic, Transition
+from ipoibu.proto.machine.timers import Timers
+from ipoibu.proto.machine.transition import Topic, Transition
+from ipoibu.proto.sa.path import PathTable
 from tests.doubles.network import PERFECT
 from tests.doubles.rc_world import CONFIG, World
 from tests.doubles.simulation import Simulation, packet

@@ -6,8 +6,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.limits import WAITING_OVERHEAD_BYTES
-from ipoibu.proto.waiting import Waiting
+from ipoibu.base.limits import WAITING_OVERHEAD_BYTES
+from ipoibu.proto.machine.waiting import Waiting
 
 PACKET = 1000 - WAITING_OVERHEAD_BYTES  # which counts as 1000 bytes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.errors import NotPermitted
+from ipoibu.base.errors import NotPermitted
 from ipoibu.rootless.namespaces import refusal
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.base.errors import UsageError
+from ipoibu.base.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.daemon import privilege
-from ipoibu.daemon.config import InterfaceConfig
-from ipoibu.daemon.parsers import parse_sandbox, parse_user
-from ipoibu.errors import UsageError
-from ipoibu.fabric.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
+from ipoibu.daemon.config.interface_config import InterfaceConfig
+from ipoibu.daemon.config.parsers import parse_sandbox, parse_user
 from ipoibu.sandbox import landlock, seccomp, stages
 from ipoibu.sandbox.errors import Unavailable
 from ipoibu.sandbox.landlock import Access, TcpPorts

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 
-from ipoibu.addr import Gid, Qpn
-from ipoibu.ib import Destination
-from ipoibu.limits import (
+from ipoibu.base.addr import Gid, Qpn
+from ipoibu.base.ib import Destination
+from ipoibu.base.limits import (
     ADDRESSES_MAX,
     ADVERTISED_MAX,
     ADVERTISED_NEW_PER_S,
@@ -25,21 +25,21 @@ from ipoibu.limits import (
     SA_PATH_PENDING_TOTAL_BYTES,
     WAITING_OVERHEAD_BYTES,
 )
-from ipoibu.proto.advertised import PREFIX_INFORMATION, Advertised
 from ipoibu.proto.context import Resolver
-from ipoibu.proto.dad import Addresses
-from ipoibu.proto.dhcp_clients import DhcpClients
-from ipoibu.proto.drops import Drops
+from ipoibu.proto.dhcp.other_clients import DhcpClients
 from ipoibu.proto.effects import AskProxy, NeighAction, Publish, SendFrame
-from ipoibu.proto.group import Groups
-from ipoibu.proto.listeners import Listeners
-from ipoibu.proto.neigh import Neighbours
-from ipoibu.proto.proxied import Proxied, ProxyRules
-from ipoibu.proto.routers import Routers
-from ipoibu.proto.routers import State as RouterState
-from ipoibu.proto.sa_path import PathTable
-from ipoibu.proto.timers import Timers
-from ipoibu.proto.transition import Transition
+from ipoibu.proto.groups.groups import Groups
+from ipoibu.proto.groups.listeners import Listeners
+from ipoibu.proto.machine.drops import Drops
+from ipoibu.proto.machine.timers import Timers
+from ipoibu.proto.machine.transition import Transition
+from ipoibu.proto.neigh.advertised_routes import PREFIX_INFORMATION, Advertised
+from ipoibu.proto.neigh.dad import Addresses
+from ipoibu.proto.neigh.neighbours import Neighbours
+from ipoibu.proto.neigh.proxy_networks import ProxyNetworks, ProxyRules
+from ipoibu.proto.neigh.routers import Routers
+from ipoibu.proto.neigh.routers import State as RouterState
+from ipoibu.proto.sa.path import PathTable
 from ipoibu.wire import arp, dhcp, igmp
 from ipoibu.wire.membership import Filter, Record
 from ipoibu.wire.ndisc import ALL_NODES, RouterAdvertisement
@@ -308,7 +308,7 @@ class ProxyAnswers(EngineFilling):
         groups = Groups(self.context)
         self._answered: list[AskProxy] = []
         answers = {4: self._answered.append, 6: self._answered.append}
-        self._table = Proxied(self.context, groups, _RESOLVERS, answers)
+        self._table = ProxyNetworks(self.context, groups, _RESOLVERS, answers)
         network = ip_network("10.0.0.0/8")
         self._table.change(self.now, ProxyRules((network,), delay_ipv4_s=PROXY_DELAY_MAX_S))
 
@@ -335,7 +335,7 @@ class ProxyGroups(EngineFilling):
     def __init__(self) -> None:
         super().__init__()
         self.cap = PROXY_GROUPS_MAX
-        self._table = Proxied(self.context, Groups(self.context), _RESOLVERS, {})
+        self._table = ProxyNetworks(self.context, Groups(self.context), _RESOLVERS, {})
         self._hosts: set[IPv6Address] = set()
 
     def _change(self) -> None:

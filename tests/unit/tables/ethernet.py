@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from ipaddress import IPv4Address
 
-from ipoibu.addr import Mac
-from ipoibu.limits import (
+from ipoibu.base.addr import Mac
+from ipoibu.base.limits import (
     ETHERNET_CHECKS,
     ETHERNET_DHCP_MAX,
     ETHERNET_SEARCHES_BURST,
@@ -17,7 +17,6 @@ from ipoibu.limits import (
     WAITING_OVERHEAD_BYTES,
 )
 from ipoibu.proto.context import EngineContext
-from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.dhcp import GuestDhcp
 from ipoibu.proto.ethernet.guests import Guests
 from ipoibu.proto.ethernet.handoff import Handoff
@@ -25,8 +24,9 @@ from ipoibu.proto.ethernet.listeners import GuestListeners
 from ipoibu.proto.ethernet.macs import Macs
 from ipoibu.proto.ethernet.queue_pairs import QueuePairs
 from ipoibu.proto.ethernet.refusals import Reason, Refusals
-from ipoibu.proto.group import Groups
-from ipoibu.proto.transition import Transition
+from ipoibu.proto.ethernet_config import EthernetConfig
+from ipoibu.proto.groups.groups import Groups
+from ipoibu.proto.machine.transition import Transition
 from ipoibu.wire import dhcp, igmp
 from ipoibu.wire.membership import Filter, Record
 from tests.doubles.packets import udp4

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, ClassVar, Final
 
-from ipoibu.addr import Gid, HwAddr, Qpn
+from ipoibu.base.addr import Gid, HwAddr, Qpn
 from ipoibu.proto.context import EngineContext, LinkConfig
 from ipoibu.proto.effects import Count, Log
 from tests.doubles.simulation import TEMPLATE

@@ -11,23 +11,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock, patch
 
-from ipoibu.addr import DEFAULT_PKEY, Gid, IpAddress
-from ipoibu.daemon.client_places import ClientPlaces
-from ipoibu.daemon.control import _Pending
-from ipoibu.daemon.duplicates import Duplicates
-from ipoibu.daemon.event_stream import _Queue
-from ipoibu.endpoint.allmulticast import AllMulticast
-from ipoibu.endpoint.ping import Pinger
-from ipoibu.endpoint.rerouting import Rerouting
-from ipoibu.endpoint.shell import Shell
-from ipoibu.host import route_sync
-from ipoibu.host.group_sync import GroupSync
-from ipoibu.host.netsocket import NLM_F_REPLACE
-from ipoibu.host.route_message import RT_TABLE_MAIN, RouteEntry, RouteReader
-from ipoibu.host.route_query import RouteQuery
-from ipoibu.host.route_sync import RouteSync
-from ipoibu.host.route_table import RouteTable
-from ipoibu.limits import (
+from ipoibu.base.addr import DEFAULT_PKEY, Gid, IpAddress
+from ipoibu.base.limits import (
     ADDRESSES_MAX,
     CAPTURE_PENDING_BYTES,
     CONTROL_CLIENTS_MAX,
@@ -41,9 +26,24 @@ from ipoibu.limits import (
     ROUTE_SOURCES_MAX,
     ROUTED_GROUPS_MAX,
 )
+from ipoibu.base.route import NextHop, Prefixes, Target, prefix_of
+from ipoibu.daemon.control.event_streams import _Queue
+from ipoibu.daemon.control.server import _Pending
+from ipoibu.daemon.interface.duplicates import Duplicates
+from ipoibu.daemon.process.client_places import ClientPlaces
+from ipoibu.endpoint.datapath.rerouting import Rerouting
+from ipoibu.endpoint.interface.pings import Pinger
+from ipoibu.endpoint.interface.shell import Shell
+from ipoibu.endpoint.subnet.allmulticast import AllMulticast
+from ipoibu.host import route_sync
+from ipoibu.host.group_sync import GroupSync
+from ipoibu.host.netsocket import NLM_F_REPLACE
+from ipoibu.host.route_message import RT_TABLE_MAIN, RouteEntry, RouteReader
+from ipoibu.host.route_query import RouteQuery
+from ipoibu.host.route_sync import RouteSync
+from ipoibu.host.route_table import RouteTable
 from ipoibu.proto.effects import Refuse
-from ipoibu.proto.transition import Topic, Transition
-from ipoibu.route import NextHop, Prefixes, Target, prefix_of
+from ipoibu.proto.machine.transition import Topic, Transition
 from ipoibu.wire.mgid import of_group
 from tests.doubles.packets import udp4
 from tests.doubles.simulation import TEMPLATE

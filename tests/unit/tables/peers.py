@@ -12,11 +12,8 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 from ipoibu import _core
-from ipoibu.addr import RC_FLAG, Gid, PKey, Qpn
-from ipoibu.fabric.sa.transport import SaTransport
-from ipoibu.fabric.unicast.reception import Reception
-from ipoibu.fabric.unicast.stream import Stream
-from ipoibu.limits import (
+from ipoibu.base.addr import RC_FLAG, Gid, PKey, Qpn
+from ipoibu.base.limits import (
     CONNECTION_EVICTABLE_S,
     MESH_GROUPS_SHOWN,
     NEIGH_PENDING_TOTAL_BYTES,
@@ -28,15 +25,18 @@ from ipoibu.limits import (
     UNICAST_UNSENT_MAX,
     WAITING_OVERHEAD_BYTES,
 )
-from ipoibu.proto.cm import MadSource
-from ipoibu.proto.mesh import Accept, Handle, Mesh, MeshConfig
-from ipoibu.proto.rc_connection import OpenQp
-from ipoibu.proto.rc_events import Accept as CmAccept
-from ipoibu.proto.rc_events import Cause, Disconnect, Ended, Established
-from ipoibu.proto.rmpp import Progress, Transfer
-from ipoibu.proto.sa_requests import PACE, Reported, SaAddress, SaRequests
-from ipoibu.proto.sa_transaction import Query
-from ipoibu.route import key_of
+from ipoibu.base.route import key_of
+from ipoibu.fabric.sa.transport import SaTransport
+from ipoibu.fabric.unicast.reception import Reception
+from ipoibu.fabric.unicast.stream import Stream
+from ipoibu.proto.cm.cm import MadSource
+from ipoibu.proto.mesh.mesh import Accept, Handle, Mesh, MeshConfig
+from ipoibu.proto.rc.connection import OpenQp
+from ipoibu.proto.rc.events import Accept as CmAccept
+from ipoibu.proto.rc.events import Cause, Disconnect, Ended, Established
+from ipoibu.proto.sa.requests import PACE, Reported, SaAddress, SaRequests
+from ipoibu.proto.sa.rmpp import Progress, Transfer
+from ipoibu.proto.sa.transaction import Query
 from ipoibu.wire import cm, mesh, rmpp
 from ipoibu.wire.cm_setup import Rep
 from ipoibu.wire.mad import GSI_QPN, Method

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.daemon.counters import sections
-from ipoibu.daemon.drop_log import Drops
+from ipoibu.base.limits import PEER_LOGS_PER_S
+from ipoibu.daemon.metrics.counters import sections
+from ipoibu.daemon.metrics.drop_log import Drops
 from ipoibu.daemon.tables import TABLES, CoreTable, Table
-from ipoibu.limits import PEER_LOGS_PER_S
 from tests.unit.tables import engine, ethernet, host, peers
 from tests.unit.tables.filling import Filling
 

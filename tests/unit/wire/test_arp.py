@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import arp
 from ipoibu.wire.arp import Arp
 from ipoibu.wire.encap import Encap, EtherType

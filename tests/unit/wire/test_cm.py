@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.addr import Gid, PKey, Qpn
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid, PKey, Qpn
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import cm, mad
 from ipoibu.wire.bits import join, split
 from ipoibu.wire.cm_code import About, Attribute, Reason, Transport, seconds

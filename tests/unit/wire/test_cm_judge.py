@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import Gid, PKey, Qpn
+from ipoibu.base.addr import Gid, PKey, Qpn
 from ipoibu.wire import cm
 from ipoibu.wire.cm_code import About, Reason, Transport
 from ipoibu.wire.cm_private import Private

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.addr import MULTICAST_QPN, Qpn
-from ipoibu.errors import BadFrame
-from ipoibu.limits import SUPERFRAME_BYTES_MAX
+from ipoibu.base.addr import MULTICAST_QPN, Qpn
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import SUPERFRAME_BYTES_MAX
 from ipoibu.wire import cm_private
 from ipoibu.wire.cm_private import Private, ServiceForm
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.addr import Gid
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import cm_rdmacm
 from ipoibu.wire.cm_rdmacm import Header
 

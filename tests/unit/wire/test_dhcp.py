@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scapy.layers import dhcp as scapy_dhcp
 from scapy.layers import inet
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import dhcp, ip, udp
 from ipoibu.wire.dhcp import Code, Kind, Message, Op, Packet
 

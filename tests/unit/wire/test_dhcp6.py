@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers import dhcp6 as scapy6
 
-from ipoibu.errors import BadFrame
-from ipoibu.limits import LEASE_LIST_MAX, LEASE_MIN_S
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import LEASE_LIST_MAX, LEASE_MIN_S
 from ipoibu.wire import client_id, dhcp6, ip, udp
 from ipoibu.wire.dhcp6 import Address, Association, Code, Kind, Message, Option, Packet, Status
 from ipoibu.wire.dhcp6_lease import (

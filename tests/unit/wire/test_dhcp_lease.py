@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from ipoibu.errors import BadFrame
-from ipoibu.limits import LEASE_LIST_MAX, LEASE_MIN_S
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import LEASE_LIST_MAX, LEASE_MIN_S
 from ipoibu.wire import client_id, dhcp
 from ipoibu.wire.dhcp import Code, Kind, Message, Op
 from ipoibu.wire.dhcp_lease import Lease

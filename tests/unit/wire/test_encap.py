@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from ipoibu.errors import BadFrame
-from ipoibu.limits import IPV6_MIN_MTU
+from ipoibu.base.errors import BadFrame
+from ipoibu.base.limits import IPV6_MIN_MTU
 from ipoibu.wire import encap
 from ipoibu.wire.encap import Encap, EtherType
 

@@ -10,8 +10,8 @@ import pytest
 from scapy.layers import igmp as scapy_igmp
 from scapy.layers import inet, inet6, l2
 
-from ipoibu.addr import Mac
-from ipoibu.errors import BadFrame, UsageError
+from ipoibu.base.addr import Mac
+from ipoibu.base.errors import BadFrame, UsageError
 from ipoibu.wire import arp, ethernet, ethernet_arp, igmp, mld, ndisc
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac

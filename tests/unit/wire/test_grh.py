@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import Gid
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid
+from ipoibu.base.errors import BadFrame
 from tests.doubles import grh
 from tests.doubles.grh import Grh
 

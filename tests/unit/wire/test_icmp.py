@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import icmp, ip
 from ipoibu.wire.ip import Ipv4, Ipv6
 

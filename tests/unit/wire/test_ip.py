@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import ip
 from ipoibu.wire.ip import Ipv4, Ipv6, Upper
 

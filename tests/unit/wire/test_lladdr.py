@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import lladdr
 
 LLADDR: Final = bytes.fromhex("00000048fe8000000000000002155dfffd33ff0b")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import mad, rmpp
 from ipoibu.wire.mad import Header, Method
 from ipoibu.wire.rmpp import Flag, Rmpp, Status, Type

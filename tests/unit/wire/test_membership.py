@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import membership
 from ipoibu.wire.membership import NOT_A_MEMBER, Filter, Interest, Record, Report, after
 from tests.doubles.membership_changes import Change, changes

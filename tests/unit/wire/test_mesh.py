@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.addr import Gid, HwAddr, PKey, Qpn
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid, HwAddr, PKey, Qpn
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh import Greeting, Locator, Operation
 

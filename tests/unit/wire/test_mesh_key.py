@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire.mesh_key import Denial, KeyExchange
 from ipoibu.wire.mesh_stream import FrameKind, FrameReader, frame
 

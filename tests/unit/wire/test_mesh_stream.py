@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire.mesh_stream import BODY_MAX, FrameKind, FrameReader, frame
 
 frames = st.lists(st.tuples(st.sampled_from(FrameKind), st.binary(max_size=300)), max_size=8)

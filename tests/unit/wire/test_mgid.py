@@ -7,8 +7,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import mgid
 from ipoibu.wire.mgid import Mgid
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import ip, mld
 from ipoibu.wire.ip import Ipv6
 from ipoibu.wire.membership import NOT_A_MEMBER, Filter, Query, Record, Report, after

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import ip, ndisc
 from ipoibu.wire.ip import Ipv6
 from ipoibu.wire.mgid import solicited_node

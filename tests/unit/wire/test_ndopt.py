@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, Qpn
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid, HwAddr, Qpn
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import ndopt
 from ipoibu.wire.ndopt import LinkLayer, Option
 

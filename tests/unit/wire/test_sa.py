@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import BadFrame
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import mcmember, notice, pathrecord, rmpp, sa
 from ipoibu.wire.mad import Method
 from ipoibu.wire.mcmember import Component, JoinState, McMemberRecord

@@ -17,7 +17,7 @@ from scapy.layers import inet, inet6, l2
 from scapy.packet import Raw
 from scapy.utils import checksum as scapy_checksum
 
-from ipoibu.addr import Gid, HwAddr, Qpn
+from ipoibu.base.addr import Gid, HwAddr, Qpn
 from ipoibu.wire import arp, icmp, igmp, ip, mgid, mld, ndisc
 from ipoibu.wire.membership import Filter, Query, Record, Report
 from ipoibu.wire.ndopt import Option

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from ipoibu.errors import BadFrame
+from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets, arp, encap, icmp, igmp, ip, lladdr, mld, ndisc
 from tests.doubles import grh
 

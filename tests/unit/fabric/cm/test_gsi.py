@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import DEFAULT_PKEY, Gid, PKey, Qpn
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import DEFAULT_PKEY, Gid, PKey, Qpn
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import Destination
 from ipoibu.fabric.cm.gsi import UmadGsiPort
 from ipoibu.fabric.sa import umad
 from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
-from ipoibu.ib import Destination
-from ipoibu.proto.cm_connection import MadSource
+from ipoibu.proto.cm.connection import MadSource
 
 GID: Final = Gid.parse("fe80::1")
 PEER: Final = Gid.parse("fe80::2")

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import Gid, Qpn
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import Gid, Qpn
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import Destination, RcAttributes
 from ipoibu.fabric.cm import rdma_cm
 from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, SocketAddress
 from ipoibu.fabric.cm.rdma_cm import RcTimeouts, RdmaCm
-from ipoibu.ib import Destination, RcAttributes
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.rc.events import (
     Accept,
     Cause,
     Confirm,

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import Gid, PKey, Qpn
+from ipoibu.base.addr import Gid, PKey, Qpn
+from ipoibu.base.ib import Destination
 from ipoibu.fabric.cm import rdma_cm
 from ipoibu.fabric.cm.librdmacm import PORT_SPACE_IB, CmEventType, PortAddress
 from ipoibu.fabric.cm.rdma_cm import RcTimeouts
 from ipoibu.fabric.cm.rdma_cm_ib import IbRdmaCm
-from ipoibu.ib import Destination
-from ipoibu.proto.rc_events import Connect, Event, Handle, Replied, Role
+from ipoibu.proto.rc.events import Connect, Event, Handle, Replied, Role
 from ipoibu.wire.cm_private import ServiceForm, service_id, service_ids
 from tests.unit.fabric.cm.test_rdma_cm import ATTRIBUTES, PEER, WAIT_S, Channel, Id
 

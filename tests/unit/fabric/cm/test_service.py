@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from ipoibu.addr import DEFAULT_PKEY, Gid, PKey, Qpn
+from ipoibu.base.addr import DEFAULT_PKEY, Gid, PKey, Qpn
+from ipoibu.base.ib import Destination
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.service import CmService, Subscriber
-from ipoibu.ib import Destination
-from ipoibu.proto.cm import CmConfig, MadSource
-from ipoibu.proto.rc_events import (
+from ipoibu.proto.cm.cm import CmConfig, MadSource
+from ipoibu.proto.rc.events import (
     Accept,
     Cause,
     Confirm,

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import threading
 
-from ipoibu.addr import Gid, PKey, Qpn
+from ipoibu.base.addr import Gid, PKey, Qpn
+from ipoibu.base.ib import Destination
 from ipoibu.fabric.cm.gsi_cm import GsiCm
-from ipoibu.ib import Destination
-from ipoibu.proto.cm import CmConfig, MadSource
+from ipoibu.proto.cm.cm import CmConfig, MadSource
 from ipoibu.wire.mad import MAD_LEN
 
 WAIT_S = 20.0

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import Gid, HwAddr, IpAddress, PKey, Qpn
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import Gid, HwAddr, IpAddress, PKey, Qpn
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import IWARP, PortInfo
 from ipoibu.fabric.cm.librdmacm import CmEventType, SocketAddress
 from ipoibu.fabric.mesh import connections as mesh_connections
 from ipoibu.fabric.mesh.connections import MeshConnections
-from ipoibu.ib import IWARP, PortInfo
-from ipoibu.proto.mesh import MeshConfig
+from ipoibu.proto.mesh.mesh import MeshConfig
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh import Greeting, Locator
 from tests.unit.fabric.cm.test_rdma_cm import Channel, Id

@@ -21,7 +21,7 @@ def test_every_counter_of_the_connections_is_explained() -> None:
     code = "".join(
         (ROOT / "ipoibu" / it).read_text("utf-8")
         for it in (
-            "proto/mesh.py",
+            "proto/mesh/mesh.py",
             "fabric/mesh/connections.py",
             "fabric/unicast/reception.py",
             "fabric/unicast/rendezvous.py",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.base.errors import UsageError
 from ipoibu.cli.main import main
-from ipoibu.errors import UsageError
 from ipoibu.fabric.mesh import peer_key
 from ipoibu.fabric.mesh.peer_key import PeerKey
 

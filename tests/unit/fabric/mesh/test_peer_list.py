@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.errors import UsageError
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import MESH_PORT
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.mesh import peer_list
 from ipoibu.fabric.mesh.peer_list import PeerSource, parse_peer, read_peers, resolve
-from ipoibu.limits import MESH_PORT
 from ipoibu.wire.mesh import Locator
 
 WAIT_S: Final = 20.0

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import LinkError, UsageError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import LinkError, UsageError
+from ipoibu.base.ib import IWARP, PartitionParams
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.mesh import port as mesh_port
 from ipoibu.fabric.mesh.port import IwarpPort
-from ipoibu.ib import IWARP, PartitionParams
 from tests.doubles.port_contract import check_port
 from tests.unit.fabric.verbs.verbs_fake import Mesh, install, machine, uninstall
 

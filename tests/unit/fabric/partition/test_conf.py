@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import IpoibuError, LinkError, UsageError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import IpoibuError, LinkError, UsageError
+from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.fabric.partition.conf import parse, read
 from ipoibu.fabric.partition.model import Group, Member, MemberType, Partition, Ports
-from ipoibu.ib import PartitionParams, PortInfo
-from ipoibu.proto.partition_line import partition_line
+from ipoibu.proto.sa.partition_line import partition_line
 from ipoibu.wire.mgid import broadcast
 
 LIMITED, FULL, BOTH = MemberType.LIMITED, MemberType.FULL, MemberType.BOTH

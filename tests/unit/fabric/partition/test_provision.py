@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import IpoibuError, LinkError, NotPermitted, UsageError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import IpoibuError, LinkError, NotPermitted, UsageError
+from ipoibu.base.ib import GroupParams, PartitionParams, PortInfo
 from ipoibu.fabric.partition.provision import link_params
-from ipoibu.ib import GroupParams, PartitionParams, PortInfo
 
 GID = Gid.parse("fe80::215:5dff:fd33:ff0b")
 PORT = PortInfo("soft:eth0", 1, GID, GID.interface_id, 4096, "Ethernet", "eth0")

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import Gid, PKey
+from ipoibu.base.addr import Gid, PKey
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.proto.sa_errors import NoAnswer
-from ipoibu.proto.sa_requests import Pace
+from ipoibu.proto.sa.errors import NoAnswer
+from ipoibu.proto.sa.requests import Pace
 from ipoibu.wire import mcmember, mgid, pathrecord
 from ipoibu.wire.sa import SaMad
 from tests.doubles.fake_sa import FakePort, FakeSa, port_gid

@@ -14,22 +14,17 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from ipoibu.addr import Gid, PKey, Qpn
-from ipoibu.errors import Closed, LinkError
+from ipoibu.base.addr import Gid, PKey, Qpn
+from ipoibu.base.errors import Closed, LinkError
+from ipoibu.base.ib import Destination, PartitionParams
+from ipoibu.base.limits import SA_EVENTS_MAX, SA_ROUND
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.fabric.sa.transport import Event
-from ipoibu.ib import Destination, PartitionParams
-from ipoibu.limits import SA_EVENTS_MAX, SA_ROUND
-from ipoibu.proto.sa_errors import (
-    InsufficientComponents,
-    InvalidRequest,
-    NoAnswer,
-    NoRecords,
-)
-from ipoibu.proto.sa_path import SaPath
-from ipoibu.proto.sa_records import link_params, path_from_record, path_to_group
-from ipoibu.proto.sa_requests import Change, Pace
+from ipoibu.proto.sa.errors import InsufficientComponents, InvalidRequest, NoAnswer, NoRecords
+from ipoibu.proto.sa.path import SaPath
+from ipoibu.proto.sa.records import link_params, path_from_record, path_to_group
+from ipoibu.proto.sa.requests import Change, Pace
 from ipoibu.wire import mgid
 from ipoibu.wire.mad import Method
 from ipoibu.wire.mcmember import JoinState

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ipoibu.addr import PKey
+from ipoibu.base.addr import PKey
 from ipoibu.fabric.sa.kernel_ipoib import kernel_partitions
 
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import Gid, PKey, Qpn
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.base.addr import Gid, PKey, Qpn
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.base.ib import Destination, PartitionParams
 from ipoibu.fabric.cm.librdmacm import (
     PORT_SPACE_IB,
     PORT_SPACE_IPOIB,
@@ -30,8 +31,7 @@ from ipoibu.fabric.sa import kernel_sa
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.kernel_ipoib import KernelInterface
 from ipoibu.fabric.sa.kernel_sa import KernelSaPort
-from ipoibu.ib import Destination, PartitionParams
-from ipoibu.proto.sa_errors import InvalidRequest, NoRecords, Unsupported
+from ipoibu.proto.sa.errors import InvalidRequest, NoRecords, Unsupported
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Trap

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import LinkError
 from ipoibu.fabric.sa import umad
 from ipoibu.fabric.sa.mad_port import MadPortInfo
 from ipoibu.fabric.sa.umad import UmadPort

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu import Endpoint, EndpointConfig, UsageError
-from ipoibu.addr import PKey
+from ipoibu.base.addr import PKey
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.mesh.peer_key import PeerKey
 from ipoibu.fabric.unicast.query import Denied, query

@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.addr import Gid
-from ipoibu.errors import LinkError, NotReady
+from ipoibu.base.addr import Gid
+from ipoibu.base.device_name import GidKind, SoftName
+from ipoibu.base.errors import LinkError, NotReady
+from ipoibu.base.limits import SOFT_MOVED_S, SOFT_ROUTES_S
 from ipoibu.fabric.base import MeshOptions
-from ipoibu.fabric.device_name import GidKind, SoftName
 from ipoibu.fabric.soft import port
 from ipoibu.fabric.soft.port import SoftPort
 from ipoibu.fabric.unicast import underlay
 from ipoibu.fabric.unicast.router import Route
 from ipoibu.fabric.unicast.underlay import Choice, RouteUnderlay
-from ipoibu.limits import SOFT_MOVED_S, SOFT_ROUTES_S
 
 ETH0: Final = 7
 OTHER: Final = 8

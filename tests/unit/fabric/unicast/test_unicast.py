@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from ipoibu import Endpoint, EndpointConfig, LinkError, UsageError
-from ipoibu.addr import HwAddr, PKey, Qpn
+from ipoibu.base.addr import HwAddr, PKey, Qpn
+from ipoibu.base.limits import UNICAST_GREETING_MAX
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.unicast.rendezvous import Rendezvous
-from ipoibu.limits import UNICAST_GREETING_MAX
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh_stream import FrameKind, frame
 from tests.doubles.packets import udp4, until

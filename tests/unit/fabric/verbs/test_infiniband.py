@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import PartitionParams
 from ipoibu.fabric.cm import rdma_cm
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.flush import Flush
 from ipoibu.fabric.verbs import link_layer
 from ipoibu.fabric.verbs.port import VerbsPort
-from ipoibu.ib import PartitionParams
 from tests.doubles.fake_sa import FakePort, FakeSa
 from tests.unit.fabric.cm.test_rdma_cm import Channel
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.fabric.verbs import objects
 from ipoibu.fabric.verbs.objects import VerbsDevice, import_problem, load, translate
 

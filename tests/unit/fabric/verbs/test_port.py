@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import Gid, PKey
-from ipoibu.errors import LinkError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.base.addr import Gid, PKey
+from ipoibu.base.errors import LinkError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.base.ib import PartitionParams
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.verbs import link_layer
 from ipoibu.fabric.verbs.objects import load
 from ipoibu.fabric.verbs.port import VerbsPort, VerbsUd
-from ipoibu.ib import PartitionParams
 
 from .verbs_fake import Fabric, LayoutError, Membership, install, machine, uninstall
 

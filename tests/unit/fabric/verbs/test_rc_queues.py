@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from ipoibu.addr import Gid, PKey, Qpn
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import Gid, PKey, Qpn
+from ipoibu.base.errors import LinkError
+from ipoibu.base.ib import Destination, PartitionParams, RcAttributes
 from ipoibu.fabric.verbs import link_layer
 from ipoibu.fabric.verbs.port import VerbsPort, VerbsUd
 from ipoibu.fabric.verbs.rc_queues import VerbsRc
-from ipoibu.ib import Destination, PartitionParams, RcAttributes
 
 from .verbs_fake import Connection, Fabric, install, machine, uninstall
 

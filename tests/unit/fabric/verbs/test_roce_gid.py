@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.addr import Gid
-from ipoibu.errors import LinkError
+from ipoibu.base.addr import Gid
+from ipoibu.base.errors import LinkError
 from ipoibu.fabric.verbs.roce_gid import (
     GidEntry,
     choose_gid,

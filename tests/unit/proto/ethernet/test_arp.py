@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipoibu.addr import Mac
+from ipoibu.base.addr import Mac
 from ipoibu.proto.effects import NeighAction
 from ipoibu.proto.ethernet.macs import hashed, next_hop_of
 from ipoibu.wire import arp, ethernet_arp

@@ -8,8 +8,8 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from ipoibu.addr import Mac
-from ipoibu.limits import ETHERNET_DHCP_MAX
+from ipoibu.base.addr import Mac
+from ipoibu.base.limits import ETHERNET_DHCP_MAX
 from ipoibu.proto.effects import WatchDhcp
 from ipoibu.wire import dhcp, ethernet
 from ipoibu.wire.dhcp import Code, Kind, Message, Op, Packet

@@ -10,9 +10,9 @@ from typing import TypeGuard
 
 import pytest
 
-from ipoibu.addr import IpAddress, Mac
-from ipoibu.errors import UsageError
-from ipoibu.limits import (
+from ipoibu.base.addr import IpAddress, Mac
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import (
     ETHERNET_ANNOUNCED_AT_ONCE,
     ETHERNET_ANSWER_S,
     ETHERNET_ASKS_BURST,
@@ -24,11 +24,11 @@ from ipoibu.limits import (
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Count, Log, SetGuest
 from ipoibu.proto.ethernet.binding import State
-from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.guests import Guests
 from ipoibu.proto.ethernet.macs import hashed
 from ipoibu.proto.ethernet.queue_pairs import QueuePairs
-from ipoibu.proto.group import Groups
+from ipoibu.proto.ethernet_config import EthernetConfig
+from ipoibu.proto.groups.groups import Groups
 from ipoibu.wire import arp, ethernet_arp
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame

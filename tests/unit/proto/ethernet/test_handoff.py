@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipoibu.addr import Mac
-from ipoibu.errors import UsageError
-from ipoibu.ib import Destination
-from ipoibu.limits import (
+from ipoibu.base.addr import Mac
+from ipoibu.base.errors import UsageError
+from ipoibu.base.ib import Destination
+from ipoibu.base.limits import (
     ETHERNET_ANSWER_S,
     ETHERNET_CHECKS,
     ETHERNET_QUERY_S,
@@ -23,9 +23,9 @@ from ipoibu.limits import (
 )
 from ipoibu.proto.effects import Count, FindPath
 from ipoibu.proto.engine import Engine
-from ipoibu.proto.ethernet.config import EthernetConfig
 from ipoibu.proto.ethernet.macs import hashed, next_hop_of
-from ipoibu.proto.sa_path import SaPath
+from ipoibu.proto.ethernet_config import EthernetConfig
+from ipoibu.proto.sa.path import SaPath
 from ipoibu.wire import arp, ip
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac

@@ -8,8 +8,8 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-from ipoibu.addr import IpAddress, Mac
-from ipoibu.limits import (
+from ipoibu.base.addr import IpAddress, Mac
+from ipoibu.base.limits import (
     ETHERNET_LAST_MEMBER_S,
     ETHERNET_MEMBERSHIP_S,
     ETHERNET_QUERY_FAST_S,
@@ -20,7 +20,7 @@ from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Count
 from ipoibu.proto.ethernet.listeners import GuestListeners
 from ipoibu.proto.ethernet.macs import Macs
-from ipoibu.proto.group import Groups
+from ipoibu.proto.groups.groups import Groups
 from ipoibu.wire import igmp, ip, mld
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import Frame, group_mac

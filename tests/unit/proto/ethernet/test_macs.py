@@ -11,8 +11,8 @@ from ipaddress import IPv4Address, IPv6Address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipoibu.addr import RC_FLAG, Gid, HwAddr, Mac, Qpn
-from ipoibu.limits import ETHERNET_PUBLISH_S, NEIGH_EVICTED_AT_ONCE
+from ipoibu.base.addr import RC_FLAG, Gid, HwAddr, Mac, Qpn
+from ipoibu.base.limits import ETHERNET_PUBLISH_S, NEIGH_EVICTED_AT_ONCE
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.effects import Count, DropNeighbour, Publish, SetNeighbour, Withdraw
 from ipoibu.proto.ethernet.macs import Macs, after, hashed, mac_of_next_hop, next_hop_of

@@ -8,7 +8,7 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from ipoibu.addr import Mac
+from ipoibu.base.addr import Mac
 from ipoibu.proto.ethernet.macs import hashed
 from ipoibu.wire import ndisc
 from ipoibu.wire.ethernet import group_mac

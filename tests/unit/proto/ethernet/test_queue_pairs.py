@@ -8,12 +8,12 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-from ipoibu.addr import HwAddr, Mac, Qpn
-from ipoibu.errors import UsageError
-from ipoibu.limits import GUEST_QUEUE_PAIRS_MAX
+from ipoibu.base.addr import HwAddr, Mac, Qpn
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import GUEST_QUEUE_PAIRS_MAX
 from ipoibu.proto.context import FrameSource
 from ipoibu.proto.effects import SetQueuePair
-from ipoibu.proto.ethernet.config import EthernetConfig
+from ipoibu.proto.ethernet_config import EthernetConfig
 from ipoibu.wire import arp
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.mgid import solicited_node

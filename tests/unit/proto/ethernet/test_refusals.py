@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
-from ipoibu.addr import Mac
-from ipoibu.limits import DROPS_QUIET_S, ETHERNET_REFUSALS_MAX
+from ipoibu.base.addr import Mac
+from ipoibu.base.limits import DROPS_QUIET_S, ETHERNET_REFUSALS_MAX
 from ipoibu.proto.ethernet.refusals import Reason, Refusals
-from ipoibu.proto.transition import Topic, Transition
+from ipoibu.proto.machine.transition import Topic, Transition
 from ipoibu.wire import arp
 from tests.doubles.ethernet_bench import (
     GUEST,

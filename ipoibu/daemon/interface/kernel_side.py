@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel's side of a running interface, in the network namespace where the interface is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Protocol
+
+from ipoibu.base.addr import IpAddress, IpInterface
+from ipoibu.base.route import AskRoute, RouteChange
+from ipoibu.daemon.interface.sync_watch import Sync, SyncWatch
+from ipoibu.endpoint.callbacks import OnFailure
+from ipoibu.host.arp_sync import ArpStack, ArpSync
+from ipoibu.host.group_sync import GroupStack, GroupSync
+from ipoibu.host.interface import Interface
+from ipoibu.host.netlink import Link, Netlink
+from ipoibu.host.proxy_entry_sync import ProxyStack, ProxySync
+from ipoibu.host.proxy_network_sync import ProxiedStack, ProxiedSync, Proxies
+from ipoibu.host.route_sync import RouteSync, Stack
+
+
+class KernelStack(Stack, GroupStack, ArpStack, ProxyStack, ProxiedStack, Protocol):
+    """The part of `Endpoint` that follows the kernel."""
+
+
+class NoStack:
+    """In the place of an endpoint with guests behind a TAP: of the kernel it follows the link alone."""
+
+    def address_added(
+        self, address: IpInterface, is_checked: bool, is_optimistic: bool, /
+    ) -> None: ...
+    def address_removed(self, address: IpInterface, /) -> None: ...
+    def routes_changed(self, changes: list[RouteChange], /) -> None: ...
+    def routes_left_out(self, count: int, /) -> None: ...
+    def answer_routes(self, ask: AskRoute, /) -> None: ...
+    def router_changed(self, is_router: bool, /) -> None: ...
+
+
+class KernelSide:
+    """Follows `interface` from `start` on until `close`, on the event loop's thread.
+
+    It owns `netlink`. It calls `follow` with the link after each change, None if the link has left the
+    namespace, and `on_failure` if it cannot go on.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        netlink: Netlink,
+        endpoint: KernelStack | NoStack,
+        proxies: Proxies,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        on_failure: OnFailure,
+        follow: Callable[[Link | None], None],
+    ) -> None:
+        self.interface = interface
+        self.netlink = netlink
+        self._endpoint = endpoint
+        self._loop = loop
+        self._on_failure = on_failure
+        self._stack = contextlib.ExitStack()
+        self._stack.callback(netlink.close)
+        self._routes = RouteSync(interface.index, endpoint, netlink)
+        self._watch = SyncWatch(self._routes, loop, on_failure, follow)
+        self._stack.callback(self._watch.close)
+        self._groups: GroupSync | None = None
+        self._proxies: ProxySync | None = None
+        self._wanted_proxies = proxies
+        self._proxied: ProxiedSync | None = None
+        self._proxied_watch: SyncWatch | None = None
+
+    def ipv6_addresses(self) -> set[IpAddress]:
+        addresses = self.netlink.addresses(self.interface.index)
+        return {address.ip for address in addresses if address.version == 6}
+
+    def start(self) -> Link | None:
+        """Copy the kernel's state into the endpoint, and return the link; None if the link has left the
+        namespace."""
+        index = self.interface.index
+        link = self._routes.refresh()
+        self._watch.watch()
+        if isinstance(self._endpoint, NoStack):
+            return link
+        self._groups = GroupSync(index, self._endpoint, self.netlink)
+        self._run(self._groups)
+        self._run(ArpSync(index, self._endpoint, self.netlink))
+        self._proxies = ProxySync(index, self._endpoint, self.netlink)
+        self._run(self._proxies)
+        self._proxied = ProxiedSync(index, self._endpoint, self.netlink, self._wanted_proxies)
+        self._proxied_watch = self._run(self._proxied)
+        return link
+
+    def proxies_changed(self) -> None:
+        """The administrator wants other proxies."""
+        if self._proxied_watch is not None:
+            self._proxied_watch.start()
+
+    def kernel_proxies(self) -> set[IpAddress]:
+        """The kernel's own proxy entries of the interface."""
+        return self.netlink.proxies(self.interface.index)
+
+    def withdraw(self) -> None:
+        """Take everything that came from the kernel away from the endpoint."""
+        self._routes.withdraw()
+        for sync in (self._groups, self._proxies, self._proxied):
+            if sync is not None:
+                sync.withdraw()
+
+    def close(self) -> None:
+        """End following. Safe to repeat."""
+        self._proxied_watch = None
+        self._stack.close()
+
+    def _run(self, sync: Sync) -> SyncWatch:
+        watch = SyncWatch(sync, self._loop, self._on_failure)
+        self._stack.callback(watch.close)
+        watch.start()
+        return watch

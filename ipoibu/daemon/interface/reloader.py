@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Takes over a changed configuration file without a restart, as far as that costs no packet.
+
+A reload reads the file again and compares it with what is in force. `_TAKERS` says which keys it takes over;
+every other key that has changed needs a restart, and keeps its value until then. A faulty file changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ipoibu.base.errors import IpoibuError, UsageError
+from ipoibu.daemon.config.config_file import CHILD
+from ipoibu.daemon.config.interface_config import InterfaceConfig
+from ipoibu.daemon.config.options import OPTIONS
+from ipoibu.daemon.config.parsers import Dynamic
+from ipoibu.daemon.control.server import Action
+from ipoibu.daemon.interface.changes import CHANGES, Reloadable
+from ipoibu.daemon.interface.children import Children
+from ipoibu.proto.ethernet_config import EthernetConfig
+
+_log = logging.getLogger(__name__)
+
+# What an option is that the file leaves out, if not None
+_DEFAULTS: Final[Mapping[str, object]] = {"log-level": "warning", "mode": "datagram"}
+
+
+class NeedsRestart(IpoibuError):
+    """The value of the key cannot change while the interface runs."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Says what has become of each key: of a child, the key is child.P_KEY.KEY."""
+
+    changed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    restart: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"changed": self.changed, "failed": self.failed, "restart": self.restart}
+
+    def lines(self) -> list[str]:
+        return [
+            *(f"{key}: {text}" for key, text in self.changed.items()),
+            *(f"{key}: not changed: {text}" for key, text in self.failed.items()),
+            *(f"{key}: a change needs a restart" for key in self.restart),
+        ]
+
+
+class Reloader:
+    """The action `reload` of an interface's control socket; belongs to the event loop's thread."""
+
+    def __init__(self, interface: Reloadable, children: Children, executor: Executor) -> None:
+        self._interface = interface
+        self._children = children
+        self._executor = executor
+        self._turn = asyncio.Lock()
+        self.actions: Final[dict[str, Action]] = {"reload": self._asked}
+
+    async def _asked(self, request: Mapping[str, Any]) -> object:
+        return (await self.reload()).to_json()
+
+    async def reload(self) -> Outcome:
+        """Read the file and take over what has changed; `UsageError` or `NotPermitted` if it is faulty,
+        and then nothing has changed."""
+        async with self._turn:
+            name = self._interface.name
+            try:
+                config = self._interface.config.read_again()
+            except IpoibuError as error:
+                _log.error("%s: reload: %s; the old configuration stays in force", name, error)
+                raise
+            outcome = Outcome()
+            taken = await self._take_all(self._interface, config, "", outcome)
+            children = await self._take_children(config, outcome)
+            self._interface.config = taken.with_children(children)
+            self._children.follow(self._interface.config)
+            for line in outcome.lines():
+                _log.warning("%s: reload: %s", name, line)
+            return outcome
+
+    async def _take_all(
+        self, interface: Reloadable, config: InterfaceConfig, prefix: str, outcome: Outcome
+    ) -> InterfaceConfig:
+        """Take over the interface's own keys; return the configuration that is in force then."""
+        values = dict(interface.config.values)
+        for option in OPTIONS:
+            key = option.name
+            if values.get(key) == config.values.get(key):
+                continue
+            place = f"{prefix}{key}"
+            take = _TAKERS.get(key)
+            if take is None:
+                outcome.restart.append(place)
+                continue
+            try:
+                text = await take(interface, self._executor, config.values.get(key))
+            except NeedsRestart:
+                outcome.restart.append(place)
+                continue
+            except IpoibuError as error:
+                outcome.failed[place] = str(error)
+                continue
+            outcome.changed[place] = text
+            values.pop(key, None)
+            if key in config.values:
+                values[key] = config.values[key]
+        return interface.config.with_values(values)
+
+    async def _take_children(
+        self, config: InterfaceConfig, outcome: Outcome
+    ) -> list[InterfaceConfig]:
+        """Start, end and change the children that the file names; return those in force."""
+        before = {child.endpoint.pkey: child for child in self._interface.config.children}
+        wanted = {child.endpoint.pkey: child for child in config.children}
+        for pkey in before.keys() - wanted.keys():
+            key = f"{CHILD}.{pkey}"
+            await self._do(outcome, key, "removed", self._children.remove(pkey))
+        in_force = []
+        for pkey, child in wanted.items():
+            key = f"{CHILD}.{pkey}"
+            running = self._children.find(pkey)
+            if running is not None and _is_another(running.config, child):
+                await self._children.remove(pkey)
+                running = None
+            if running is None:
+                await self._do(outcome, key, "added", self._children.add(child))
+                in_force.append(child)
+                continue
+            own = Outcome()
+            running.config = await self._take_all(running, child, f"{key}.", own)
+            inherited = {f"{key}.{each}" for each in (*outcome.restart, *outcome.changed)}
+            outcome.changed |= {k: v for k, v in own.changed.items() if k not in inherited}
+            outcome.failed |= own.failed
+            outcome.restart += [each for each in own.restart if each not in inherited]
+            in_force.append(running.config)
+        return in_force
+
+    async def _do(self, outcome: Outcome, key: str, text: str, work: Awaitable[object]) -> None:
+        try:
+            await work
+        except IpoibuError as error:
+            outcome.failed[key] = str(error)
+        else:
+            outcome.changed[key] = text
+
+
+def _is_another(running: InterfaceConfig, child: InterfaceConfig) -> bool:
+    """Return whether the child needs another device of the kernel."""
+    names = [config.values.get("name") for config in (running, child)]
+    return running.tap_vlan != child.tap_vlan or names[0] != names[1]
+
+
+async def _address(interface: Reloadable, executor: Executor, value: Any) -> str:
+    given = value or ()
+    before = interface.config.values.get("address", ())
+    if isinstance(before, tuple) and _dynamic(before) != _dynamic(given):
+        raise NeedsRestart("a client of DHCP begins or ends with the interface")
+    return interface.set_addresses([each for each in given if not isinstance(each, Dynamic)])
+
+
+def _dynamic(addresses: Sequence[object]) -> set[object]:
+    return {each for each in addresses if isinstance(each, Dynamic)}
+
+
+async def _route(interface: Reloadable, executor: Executor, value: Any) -> str:
+    return interface.set_routes(value or ())
+
+
+async def _proxy(interface: Reloadable, executor: Executor, value: Any) -> str:
+    return interface.set_proxies(value or ())
+
+
+async def _guest(interface: Reloadable, executor: Executor, value: Any) -> str:
+    config = EthernetConfig.bound(value or ())
+    await asyncio.get_running_loop().run_in_executor(executor, interface.bind_guests, config)
+    return " ".join(f"{mac}={','.join(map(str, ips))}" for mac, ips in value or ()) or "none"
+
+
+async def _vlan(interface: Reloadable, executor: Executor, value: Any) -> str:
+    """The children, which follow, carry it out."""
+    return " ".join(f"{vlan}={pkey}" for vlan, pkey in value or ()) or "none"
+
+
+async def _mtu(interface: Reloadable, executor: Executor, value: Any) -> str:
+    before = interface.mtu()
+    try:
+        if value is None:
+            interface.reset_mtu()
+        else:
+            interface.set_mtu(value)
+    except UsageError as error:  # above the link's, or below what IPv6 needs
+        raise NeedsRestart(str(error)) from error
+    return f"{interface.mtu()} (before: {before})"
+
+
+async def _mode(interface: Reloadable, executor: Executor, value: Any) -> str:
+    try:
+        return await _changed_by_set("mode")(interface, executor, value)
+    except UsageError as error:  # an MTU that datagrams do not carry
+        raise NeedsRestart(str(error)) from error
+
+
+async def _peer(interface: Reloadable, executor: Executor, value: Any) -> str:
+    if not value or interface.config.endpoint.mesh is None:
+        raise NeedsRestart("another kind of link")
+    await asyncio.get_running_loop().run_in_executor(executor, interface.set_peers, value)
+    return " ".join(value)
+
+
+def _changed_by_set(key: str) -> Callable[[Reloadable, Executor, Any], Awaitable[str]]:
+    async def take(interface: Reloadable, executor: Executor, value: Any) -> str:
+        value = _DEFAULTS.get(key) if value is None else value
+        before = await CHANGES[key](interface, executor, value)
+        return f"{'auto' if value is None else value} (before: {before})"
+
+    return take
+
+
+_TAKERS: Final[dict[str, Callable[[Reloadable, Executor, Any], Awaitable[str]]]] = {
+    "address": _address,
+    "route": _route,
+    "proxy": _proxy,
+    "guest": _guest,
+    "vlan": _vlan,
+    "peer": _peer,
+    "mtu": _mtu,
+    "busy-poll": _changed_by_set("busy-poll"),
+    "mode": _mode,
+    "log-level": _changed_by_set("log-level"),
+}

@@ -1,0 +1,614 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The interface: data path, engine, shells and subnet of one IPoIB link, on an open port.
+
+`up` and `down` follow the port. `flush` follows the subnet, in the kernel's three levels
+(`__ipoib_ib_dev_flush` of ipoib_ib.c). heavy_flush.py describes the heavy flush, which replaces the
+data path; subnet.py follows a packet to an unknown neighbour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ipoibu.base.addr import Gid, HwAddr, IpAddress
+from ipoibu.base.errors import LinkError, UsageError
+from ipoibu.base.ib import PartitionParams
+from ipoibu.base.limits import IPV6_MIN_MTU, RAIL_POLL_S
+from ipoibu.endpoint.callbacks import Callbacks
+from ipoibu.endpoint.datapath.capture import Tap
+from ipoibu.endpoint.datapath.datapath import DataPath, mtus_of
+from ipoibu.endpoint.dhcp.shell import DhcpShell, identity6_of, identity_of
+from ipoibu.endpoint.handover import Handover
+from ipoibu.endpoint.interface.carrier import Carrier
+from ipoibu.endpoint.interface.event_log import EventLog
+from ipoibu.endpoint.interface.heavy_flush import HeavyFlush
+from ipoibu.endpoint.interface.shell import Shell
+from ipoibu.endpoint.interface.transitions import Transitions
+from ipoibu.fabric.base import Fabric
+from ipoibu.fabric.sa.flush import Flush
+from ipoibu.fabric.shared_port import SharedPort
+from ipoibu.proto.context import Dad
+from ipoibu.proto.dhcp import state as dhcp_state
+from ipoibu.proto.dhcp import state6 as dhcp6_state
+from ipoibu.proto.effects import Effect
+from ipoibu.proto.engine import Engine, LinkConfig
+from ipoibu.proto.machine.transition import Topic, Transition
+from ipoibu.proto.neigh.dad import State as AddressState
+
+if TYPE_CHECKING:
+    from ipoibu.endpoint.interface.rail_follower import RailFollower
+    from ipoibu.endpoint.rails.rails import Rails
+    from ipoibu.endpoint.subnet.subnet import Subnet
+
+_log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+PORT_POLL_S: Final = 1.0  # the longest delay until we notice that a port went down or came back
+
+
+class Interface:
+    """One IPoIB interface; every method but the constructor runs on the loop's thread."""
+
+    def __init__(
+        self,
+        path: DataPath,
+        loop: asyncio.AbstractEventLoop,
+        callbacks: Callbacks,
+        rails: Rails | None = None,
+    ) -> None:
+        """Take over `path`, the data path to the link; nothing runs before `start`.
+
+        With `rails` the path is on the port of their active one.
+        """
+        self.rails = rails
+        self.config = path.config
+        self.port = path.port
+        self.path = path
+        self.loop = loop
+        self.counts: Counter[str] = Counter()
+        self.retired: Counter[str] = Counter()  # the counters of earlier pumps
+        link = LinkConfig(
+            params=path.params,
+            hwaddr=path.hwaddr,
+            mtu_bytes=path.datagram_mtu_bytes,
+            has_sa=self.port.sa is not None,
+            dad_ipv4=Dad(self.config.dad_ipv4),
+            dad_ipv6=Dad(self.config.dad_ipv6),
+            dhcp=identity_of(self.config, path.port.info.guid, path.params.pkey),
+            dhcp6=identity6_of(self.config, path.port.info.guid, path.params.pkey),
+            ethernet=self.config.ethernet,
+            guest_qpns=path.guest_qpns,
+        )
+        self._questions: set[asyncio.Task[Any]] = set()
+        self.transitions = Transitions()
+        self.transitions.add(EventLog(self.config.name, loop.time).take)
+        self.engine = Engine(link, random.Random(), self.transitions.note)
+        self._dhcp = DhcpShell(
+            self.config, path.port.info.guid, loop, callbacks.on_lease, callbacks.on_lease6
+        )
+        self._dhcp.recall(self.engine, link.dhcp6)
+        self._carrier = Carrier(loop, path.port, callbacks.on_link)
+        self.shell = Shell(
+            loop,
+            self.engine,
+            path,
+            self.counts,
+            on_address=callbacks.on_address,
+            on_failure=callbacks.on_failure,
+            on_link=self._carrier.link_changed,
+            on_lease=self._dhcp.changed,
+            on_lease6=self._dhcp.changed6,
+        )
+        self.receives_all = self.config.allmulticast
+        """True if a multicast router or a proxy needs all groups of the link."""
+        self._is_host_receiving_all = False
+        self._is_proxy_receiving_all = False
+        self._callbacks = callbacks
+        self._port_timer: asyncio.TimerHandle | None = None
+        self._port_active = True
+        self._why_down: str | None = None  # the reason in the log, while the port is down
+        self._gid = self.port.info.gid
+        self._last_counters: dict[str, int] | None = None
+        try:
+            self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
+            self.tap = Tap(loop, path.pump)
+            self.subnet: Subnet | None = None
+            self._heavy_flush: HeavyFlush | None = HeavyFlush(self)
+            if self.port.sa is not None:
+                from ipoibu.endpoint.subnet.subnet import Subnet  # few links need it
+
+                self.subnet = self.shell.subnet = Subnet(self, self.port.sa)
+            self._follower: RailFollower | None = None
+            if rails is not None:
+                from ipoibu.endpoint.interface.rail_follower import (
+                    RailFollower,  # few interfaces have rails
+                )
+
+                self._follower = RailFollower(self, rails)
+        except BaseException:
+            self.shell.close()
+            path.close()
+            raise
+
+    @property
+    def params(self) -> PartitionParams:
+        """The parameters that all members of the link agree on."""
+        return self.path.params
+
+    @property
+    def fabric(self) -> Fabric:
+        return self.path.fabric
+
+    @property
+    def place(self) -> str:
+        """The interface's name in the log."""
+        return f"{self.port.info.device}/{self.port.info.port}, P_Key {self.params.pkey}"
+
+    # ---- life
+
+    def start(self, kept: Handover | None = None) -> None:
+        """Begin, with what an earlier process has left."""
+        if kept is not None:  # before packets, of which many may wait for one neighbour
+            self._take_over(kept)
+        if self._follower is not None:
+            self._follower.open_backups()
+        self.shell.start()
+        self._watch_fabric()
+        self._poll_later()
+        self.perform(self.engine.start(self.loop.time()))
+        if self.rc is not None:
+            self.rc.open()
+        self.shell.drain()
+        if self._follower is not None:
+            self._follower.start_monitor()
+
+    def _take_over(self, kept: Handover) -> None:
+        self.engine.keep_addresses(kept.checked)
+        now = self.loop.time()
+        # The engine withdraws a permanent entry until the link is up, and all others with it.
+        for neighbour in sorted(kept.neighbours, key=lambda each: not each.is_permanent):
+            with contextlib.suppress(UsageError):  # no host of this link any more
+                if neighbour.is_permanent:
+                    effects = self.engine.set_neighbour(now, neighbour.ip, neighbour.hwaddr, True)
+                else:
+                    effects = self.engine.learned(now, neighbour.hwaddr, [neighbour.ip])
+                self.perform(effects)
+
+    async def release(self) -> None:
+        """Give the leases of DHCP and DHCPv6 back, as the configuration says; before `stop`."""
+        config, now = self.config, self.loop.time()
+        self.perform(
+            self.engine.release(
+                now,
+                dhcp=config.dhcp is not None and config.dhcp.is_released,
+                dhcp6=config.dhcp6 is not None and config.dhcp6.is_released,
+            )
+        )
+        await self._dhcp.release(self.engine)
+
+    def close(self) -> None:
+        """Release the data path after `stop`, on any thread; wait until the lease is stored."""
+        self.path.close()
+        self._dhcp.close()
+
+    def close_ports(self) -> None:
+        """Close the port, or those of all rails, after `close`."""
+        (self.rails or self.port).close()
+
+    def stop(self) -> None:
+        """Leave the groups and stop the pump; the caller then calls `close`."""
+        for question in self._questions:
+            question.cancel()
+        self.perform(self.engine.stop(self.loop.time()))
+        self._carrier.stop()
+        if self.subnet is not None:
+            self.subnet.stop_listening()
+        if self._heavy_flush is not None:
+            self._heavy_flush.close()
+        if self.subnet is not None:
+            self.subnet.close()
+        if self._follower is not None:
+            self._follower.close_backups()
+        self._stop_reading()
+        if self._port_timer is not None:
+            self._port_timer.cancel()
+        self._stop_path()
+        self.shell.close()
+        # They refer to this interface: without them Python frees it at once.
+        self.subnet = self._heavy_flush = self._follower = None
+
+    def ask(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` until `stop`."""
+        self._questions.add(self.loop.create_task(work))
+
+    async def answer(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Run a question of the application, which `stop` cancels."""
+        task = asyncio.ensure_future(work)
+        self._questions.add(task)
+        try:
+            return await task
+        finally:
+            self._questions.discard(task)
+            task.cancel()
+
+    async def wait_up(self, timeout_s: float | None) -> bool:
+        """See `Endpoint.wait_up`."""
+        changed = asyncio.Event()
+
+        def note(transition: Transition) -> None:
+            changed.set()
+
+        self.transitions.add(note)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._is_usable():
+                    changed.clear()
+                    with contextlib.suppress(TimeoutError):  # a removed address is no transition
+                        await asyncio.wait_for(changed.wait(), PORT_POLL_S)
+        except TimeoutError:
+            return False
+        finally:
+            self.transitions.remove(note)
+        return True
+
+    def _is_usable(self) -> bool:
+        states = [entry.state for entry in self.engine.addresses()]
+        dhcp, dhcp6 = self.engine.dhcp, self.engine.dhcp6
+        has_lease = dhcp is None or dhcp.state in dhcp_state.HELD
+        has_lease6 = dhcp6 is None or dhcp6.state in dhcp6_state.HELD
+        is_checked = AddressState.TENTATIVE not in states
+        return self.engine.is_up and has_lease and has_lease6 and is_checked
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects of the engine."""
+        self.shell.perform(effects)
+
+    def set_busy_poll(self, busy_poll_us: int | None) -> None:
+        """Change the time to poll before sleep, also for the data path after a heavy flush."""
+        self.config = replace(self.config, busy_poll_us=busy_poll_us)
+        if not self.shell.is_severed:
+            self.path.pump.busy_poll(busy_poll_us)
+
+    def set_peers(self, peers: Sequence[str]) -> None:
+        """Look for these peers instead, also after a heavy flush; `UsageError` on a link that has none."""
+        self.fabric.set_peers(peers)
+        assert self.config.mesh is not None, "the link has peers"
+        self.config = replace(self.config, mesh=replace(self.config.mesh, peers=tuple(peers)))
+
+    def set_mode(self, mode: str) -> None:
+        """Change the sending mode, by another queue pair: the link goes down and comes up (the kernel's
+        `ipoib_set_mode`). `UsageError` or `LinkError` if the link, the port or another option forbids it."""
+        config = replace(self.config, mode=mode)
+        if config == self.config:
+            return
+        if mode == "connected":
+            self.port.cm()  # raises where the port has no CM
+        datagram_mtu_bytes, _ = mtus_of(config, self.params)
+        if (datagram_mtu_bytes < IPV6_MIN_MTU) != (self.path.datagram_mtu_bytes < IPV6_MIN_MTU):
+            raise UsageError(
+                f"mode: IPv6 needs an MTU of {IPV6_MIN_MTU}: start the interface again"
+            )
+        self.config = config
+        self.demand_flush(f"the mode is {mode} now")
+
+    def _watch_fabric(self) -> None:
+        """Hear of the peers of a mesh, and of the events of the port."""
+        self.fabric.listen(self._learned, self._gone)
+        if self.path.event_fd is not None:
+            self.loop.add_reader(self.path.event_fd, self._look_at_port)
+
+    def _stop_reading(self) -> None:
+        self.shell.stop_reading()
+        if self.path.event_fd is not None:
+            self.loop.remove_reader(self.path.event_fd)
+
+    def _stop_path(self) -> None:
+        """Disconnect the connections while the pump runs, stop the pump, and then destroy them."""
+        if self.rc is not None:
+            self.rc.close()
+        self.path.pump.stop()
+        if self.rc is not None:
+            self.rc.release()
+
+    # ---- up and down, with the port
+
+    def up(self) -> None:
+        """Follow a port that carries traffic now: bring the link up, and accept connections."""
+        self._port_event("up")
+        if self.rc is not None:
+            self.rc.open()
+
+    def down(self) -> None:
+        """Follow a port that carries no traffic: take down the link and every connection."""
+        self._port_event("down")
+        self._carrier.port_down()
+        if self.rc is not None:
+            self.rc.down()
+
+    def _port_event(self, event: str) -> None:
+        self.perform(self.engine.port_event(self.loop.time(), event))
+
+    def _poll_later(self) -> None:
+        period_s = PORT_POLL_S if self.rails is None else RAIL_POLL_S
+        self._port_timer = self.loop.call_later(period_s, self._poll_port)
+
+    def _poll_port(self) -> None:
+        self._poll_later()
+        self._look_at_port()
+
+    def _look_at_port(self) -> None:
+        """Follow the port's state and GID, once a second and when the device reports an event."""
+        try:
+            active = self.port.active() if self._follower is None else self._follower.look()
+        except LinkError as error:
+            if self._port_timer is not None:
+                self._port_timer.cancel()
+            if self.path.event_fd is not None:
+                self.loop.remove_reader(self.path.event_fd)
+            self.fail(str(error))
+            return
+        if self.shell.is_severed:
+            self._port_active = active  # `resume` reads this field and the GID
+            if not active:
+                self._carrier.port_down()
+            return
+        gid = self.port.info.gid
+        if gid != self._gid and self._rename_rc(self.path.hwaddr):
+            self._gid = gid
+            now = self.loop.time()
+            self.perform(self.engine.port_event(now, "gid", self.path.hwaddr))
+        if active != self._port_active:
+            self._port_active = active
+            if active:
+                _log.warning("%s: the port is up", self.port.info.device)
+                self._why_down = None
+            self.up() if active else self.down()
+        if not active:
+            self._log_why_down()
+
+    def move(self, path: DataPath) -> None:
+        """Go on over the port of `path`, another rail's; connections begin anew there."""
+        before_gid = self._gid
+        self.path, self.port, self._gid = path, path.port, path.port.info.gid
+        self._carrier.follow(path.port)
+        self.shell.moved(path)
+        rc = self.rc
+        if rc is not None and not self._try_rc(lambda: rc.move(path.port.cm(), path.rc_config())):
+            self._gid = before_gid  # `_look_at_port` tries again
+
+    def demand_flush(self, why: str) -> None:
+        """Make another data path, by a heavy flush."""
+        assert self._heavy_flush is not None, "it runs"
+        self._heavy_flush.demand(why)
+
+    def note_device_gone(self) -> None:
+        """Keep the last counters of the fabric, whose device is gone."""
+        self._last_counters = self.fabric.counters()
+
+    def fabric_counters(self) -> dict[str, int]:
+        """The fabric's counters; the last ones of a device that is gone."""
+        return self.fabric.counters() if self._last_counters is None else self._last_counters
+
+    def fabric_drop_sources(self) -> dict[str, Gid]:
+        """The senders of the packets that the fabric dropped last; none of a device that is gone."""
+        return self.fabric.drop_sources() if self._last_counters is None else {}
+
+    def change_port(self, port: SharedPort) -> None:
+        """Have the data path that the heavy flush under way makes be on this port."""
+        before, self.port = self.subnet, port
+        self._carrier.follow(port)
+        if before is None:
+            return
+        assert self._heavy_flush is not None, "it runs"
+        self._heavy_flush.restart()  # it may be joining the link over the other port
+        before.stop_listening()
+        before.close()
+        before.leave_link()
+        self.open_subnet(port)
+
+    def open_subnet(self, port: SharedPort, received: Collection[Gid] = ()) -> Subnet:
+        """Ask the SA of another rail from now on; its port is a member of these groups already."""
+        from ipoibu.endpoint.subnet.subnet import Subnet
+
+        assert port.sa is not None, "the rails are of one kind"
+        self.subnet = self.shell.subnet = Subnet(self, port.sa, received)
+        return self.subnet
+
+    def receiving(self, groups: Collection[Gid]) -> None:
+        """The port is a member of these groups, and of no others."""
+        if self._follower is not None:
+            self._follower.receiving(groups)
+
+    def avoid_rail(self, why: str) -> None:
+        """Avoid the active rail for a while, where another is up: it does not lead to the link."""
+        if self._follower is not None:
+            self._follower.avoid(why)
+
+    def joined(self) -> None:
+        """The SA has made us a member of the broadcast group."""
+        if self._follower is not None:
+            self._follower.joined()
+
+    def _log_why_down(self) -> None:
+        """Log that the port is down, once for each reason."""
+        why = self.port.why_down()
+        if why != self._why_down:
+            self._why_down = why
+            text = f"the port is down: {why}" if why else "the port is down"
+            _log.warning("%s: %s", self.port.info.device, text)
+
+    def _rename_rc(self, hwaddr: HwAddr) -> bool:
+        """Have connected mode listen at the new address; if that fails, `_look_at_port` retries."""
+        return self.rc is None or self._try_rc(partial(self.rc.rename, hwaddr))
+
+    def _try_rc(self, change: Callable[[], None]) -> bool:
+        """Return whether connected mode listens at another address now."""
+        try:
+            change()
+        except LinkError as error:
+            _log.warning(
+                "%s: connected mode does not listen at the new address yet: %s",
+                self.path.hwaddr.gid,
+                error,
+            )
+            return False
+        return True
+
+    def _learned(self, hwaddr: HwAddr, addresses: tuple[IpAddress, ...]) -> None:
+        """Take the addresses that a peer of a mesh announces; any thread may call it."""
+
+        def learn() -> None:
+            # The next queue pair has no entries of this one; its peers announce themselves again.
+            if not self.shell.is_severed:
+                self.perform(self.engine.learned(self.loop.time(), hwaddr, addresses))
+
+        self._post(learn)
+
+    def _gone(self, hwaddr: HwAddr) -> None:
+        """End the connections with a host that is no peer any more; any thread may call it."""
+
+        def forget() -> None:
+            if self.rc is not None:
+                self.rc.forget(hwaddr)
+
+        self._post(forget)
+
+    def _post(self, work: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
+            self.loop.call_soon_threadsafe(work)
+
+    def follow_allmulticast(self, is_wanted: bool) -> None:
+        """Receive all groups of the link if a program wants that, or the configuration."""
+        self._is_host_receiving_all = is_wanted
+        self._receive_all_or_not(is_host=is_wanted)
+
+    def follow_proxied(self, is_wanted: bool) -> None:
+        """Receive all groups of the link, where they are known, if a proxy of IPv6 needs that."""
+        self._is_proxy_receiving_all = is_wanted
+        self._receive_all_or_not()
+
+    def _receive_all_or_not(self, *, is_host: bool = False) -> None:
+        before = self.receives_all
+        self.receives_all = (
+            self.config.allmulticast or self._is_host_receiving_all or self._is_proxy_receiving_all
+        )
+        if self.receives_all == before:
+            return
+        if self.subnet is not None:
+            self.subnet.follow_allmulticast()
+        elif self.receives_all and is_host:
+            _log.warning(
+                "%s: a program wants all multicast groups, and only a subnet administrator knows them: "
+                "the interface receives the groups that this host joins",
+                self.config.name,
+            )
+
+    # ---- flushes, with the subnet
+
+    def flush(self, level: Flush, why: str | None = None) -> None:
+        """Follow a change of the subnet, as `level` says. `why` gives a heavy flush a reason besides the
+        P_Key table.
+
+        Light: ask for paths and groups again, and use the old ones meanwhile. Normal: take the link down
+        and up. Heavy: make another queue pair.
+        """
+        subnet, heavy_flush = self.subnet, self._heavy_flush
+        if subnet is None or heavy_flush is None:
+            return  # the interface stopped before the SA client's notice arrived
+        self._note_sa(f"{level.name.lower()} flush", why or "the subnet changed")
+        if heavy_flush.is_under_way:
+            heavy_flush.demand(level.name)
+        elif level is Flush.LIGHT:
+            subnet.refresh()
+        elif level is Flush.NORMAL:
+            subnet.close_all_groups()
+            self._port_event("down")  # connections that peers opened stay, as in the kernel
+            self._port_event("up")
+        else:
+            why = why or subnet.why_heavy()
+            if why is not None:
+                heavy_flush.demand(why)
+
+    def sa_silent(self) -> None:
+        """Log that the SA does not answer any more; when it answers again, a light flush follows."""
+        self._note_sa("silent", "the subnet administrator does not answer")
+
+    def _note_sa(self, state: str, cause: str) -> None:
+        self.transitions.note(Transition(Topic.SA, self.place, "", state, cause))
+
+    def sever(self) -> None:
+        """Take the link down and end the queue pair; no packet passes until `resume`."""
+        if self.subnet is not None:
+            self.subnet.close_all_groups()
+        self._port_event("down")
+        if self._follower is not None:
+            self._follower.close_backups()
+        self._stop_reading()
+        self._stop_path()
+        self.rc = None
+        self.shell.sever()
+        self.fabric.close()
+
+    async def find_link(self) -> PartitionParams:
+        """Join the link again, and return the parameters that it has now. Without an SA they stay."""
+        if self.rails is not None and self.rails.is_gone:
+            raise LinkError(self.rails.why())
+        if self.subnet is None:
+            return self.params
+        try:
+            return await self.subnet.find_link()
+        except LinkError as error:
+            self.avoid_rail(str(error))
+            raise
+
+    def leave_link(self) -> None:
+        """Undo `find_link`."""
+        if self.subnet is not None:
+            self.subnet.leave_link()
+
+    def fail(self, reason: str) -> None:
+        """End the interface, which cannot go on."""
+        self._callbacks.on_failure(reason)
+
+    def resume(self, params: PartitionParams) -> None:
+        """Make another queue pair and pump, over the same device, for the same engine; bring the link up."""
+        if self.subnet is not None:
+            self.subnet.note_pkey(params)
+        before = self.path
+        path = DataPath.open(self.config, self.port, before.device, params, self.rails)
+        try:
+            self.engine.renewed(params, path.hwaddr, path.datagram_mtu_bytes, path.guest_qpns)
+            rc = path.connect(self.loop, self.counts, self.transitions.note)
+        except BaseException as error:
+            path.close()
+            if isinstance(error, UsageError):
+                self.fail(str(error))
+            raise
+        self.retired.update(before.pump.counters())
+        self.retired["commands_dropped"] += before.pump.commands_dropped
+        self.tap.follow(path.pump)
+        before.close()
+        self.path, self.rc, self._last_counters = path, rc, None
+        self._gid = self.port.info.gid
+        if self.subnet is not None:
+            self.subnet.renewed()
+        if self._follower is not None:
+            self._follower.open_backups()
+        self.shell.resume(path, rc)
+        self._watch_fabric()
+        if self._port_active:
+            self.up()
+        else:
+            self.leave_link()  # the engine, which knows nothing of this membership, joins with the port
+        self.shell.drain()
+        if path.mtu_bytes != before.mtu_bytes:
+            self._callbacks.on_mtu(path.mtu_bytes)

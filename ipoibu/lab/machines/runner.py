@@ -1,0 +1,536 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Boots guests of the lab kernel, runs a command in each, and returns output and exit status.
+
+    kernel = find_kernel()
+    left, right = run(kernel, [shell("link_up vec0; ..."), python(module.function)])
+
+A guest is one User-mode Linux kernel: a process of this user, with the host's file tree as its
+read-only root. README.md describes what a command has in there. A guest reads and writes the run's
+directory only. Its processes are one session, which `Guest.close` ends.
+"""
+
+import ctypes
+import itertools
+import os
+import re
+import selectors
+import shlex
+import shutil
+import signal
+import site
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Self
+
+from ipoibu.base.closing import Starting
+from ipoibu.lab.directory import work_directory
+from ipoibu.lab.errors import LabError
+from ipoibu.lab.machines.wire import Wire
+
+ROOT = Path(__file__).resolve().parents[3]  # where the package is: the checkout or site-packages
+INSIDE = Path(__file__).resolve().parent / "inside"
+SCENARIOS = INSIDE.parent / "scenarios"
+
+STREAM_BYTES = 16 << 20  # kept of one guest's output; the runner drops the rest
+GRACE_S = 3.0  # the other guests get this long to end when one guest has failed
+CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
+PRIVATE = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # each guest has its own, empty at first
+
+# Kernel argument: rxe devices look like InfiniBand ports (kernel/sources, rxe_ib.c).
+INFINIBAND = ("rdma_rxe.ib=1",)
+
+# A healthy kernel never logs these, whatever the scenario does.
+_COMPLAINT = re.compile(
+    r"^.*(?:Kernel panic|BUG:|WARNING:|Oops|unregister_netdevice: waiting).*$", re.MULTILINE
+)
+_runs = itertools.count(os.getpid())  # of this process; others begin elsewhere
+_PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
+
+
+class GuestFailed(LabError):
+    """A guest's command or kernel failed; the message has the guest's output and kernel log."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a guest that has ended.
+
+    `status` is the command's exit status (128 + n after signal n), or None when the guest ended
+    without one. `failure` says why the guest, not the command, failed: it ran out of time, its kernel
+    logged a complaint, or the runner ended it because another guest failed, which then is `culprit`;
+    None otherwise. `victims` are the guests that the runner ended because this one failed: the cause is
+    often theirs, and each says at the end of its output what it was doing. `kernel_log` begins with
+    UML's own messages.
+    """
+
+    name: str
+    status: int | None
+    output: str
+    kernel_log: str
+    failure: str | None
+    duration_s: float
+    culprit: "Result | None" = None
+    victims: "tuple[Result, ...]" = ()
+
+    @property
+    def succeeded(self) -> bool:
+        """True if the command returned 0 and nothing was wrong with the guest."""
+        return self.status == 0 and self.failure is None
+
+    def check(self) -> Self:
+        """Return itself; raise GuestFailed unless the command returned 0 and the kernel was quiet.
+
+        The error is about the guest that failed first.
+        """
+        if self.succeeded:
+            return self
+        if self.culprit is not None:
+            self.culprit.check()
+        text = (
+            f"guest {self.name}: {self.failure or f'exit status {self.status}'} "
+            f"(after {self.duration_s:.1f} s)\n--- output\n{self.output.rstrip()}\n"
+            f"--- end of the kernel log\n{_tail(self.kernel_log, 25)}"
+        )
+        for victim in self.victims:
+            text += f"\n--- end of the output of guest {victim.name}\n{_tail(victim.output, 60)}"
+        raise GuestFailed(text)
+
+
+def find_kernel() -> Path:
+    """Return the lab kernel, building it first when there is none (minutes; progress on stderr)."""
+    script = INSIDE.parent / "kernel" / "build"
+    build = subprocess.run(["bash", script], stdout=subprocess.PIPE, text=True, check=False)
+    if build.returncode != 0:
+        raise LabError(f"{script} failed with status {build.returncode}")
+    return Path(build.stdout.strip())
+
+
+def shell(script: str) -> list[str]:
+    """Return the command that runs `script` in bash -eu with the functions of inside/*.sh."""
+    prelude = '. "$LAB_INSIDE/meeting.sh"\n'
+    return ["bash", "-euo", "pipefail", "-c", prelude + script]
+
+
+def source(*scripts: Path) -> str:
+    """Return the line of bash that defines the functions of `scripts`."""
+    return "; ".join(f". {shlex.quote(str(script))}" for script in scripts) + "\n"
+
+
+def python(function: Callable[..., object] | str, *args: str) -> list[str]:
+    """Return the command that calls `function`, given as such or as MODULE:NAME, with `args`.
+
+    The guest imports the function's module anew, so that module should have no heavy imports.
+    """
+    if not isinstance(function, str):
+        function = f"{function.__module__}:{function.__qualname__}"
+    return [sys.executable, "-m", "ipoibu.lab.machines.inside.call", function, *args]
+
+
+def run(
+    kernel: Path,
+    commands: Sequence[Sequence[str]],
+    *,
+    names: Sequence[str] = "abcdefgh",
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = 60,
+    mem_mib: int = 512,
+    kernel_arguments: Sequence[Sequence[str]] = (),
+    directory: Path | None = None,
+    copy_to: BinaryIO | None = None,
+) -> list[Result]:
+    """Boot one guest for each command, all joined by vec0; return their results in that order.
+
+    It blocks until all guests have ended, at most `timeout_s` and a few seconds. When one fails, it
+    ends the others after GRACE_S. `kernel_arguments`, if any, has for each guest the end of its
+    kernel's command line. It keeps `directory`, which is /run/lab in the guests; without one it
+    uses a temporary directory. `copy_to` gets the output of the first guest as it comes. Each guest is
+    bound to one of the host's CPUs, if there are as many CPUs as guests; each run begins with another
+    one, because the first guest often has more to do.
+    """
+    if directory is None:
+        with work_directory("lab") as temporary:
+            return run(
+                kernel,
+                commands,
+                names=names,
+                env=env,
+                timeout_s=timeout_s,
+                mem_mib=mem_mib,
+                kernel_arguments=kernel_arguments,
+                directory=temporary,
+                copy_to=copy_to,
+            )
+    count = len(commands)
+    if not 1 <= count <= len(names):
+        raise ValueError(f"{count} commands for {len(names)} names")
+    cpus = _cpus(count)
+    with Wire(count) as wire:
+        guests = [
+            Guest(
+                kernel,
+                command,
+                directory,
+                name=names[index],
+                index=index + 1,
+                count=count,
+                wire_fd=wire.ends[index].fileno() if count > 1 else None,
+                cpu=cpus[index],
+                env=env,
+                mem_mib=mem_mib,
+                kernel_arguments=kernel_arguments[index] if kernel_arguments else (),
+                copy_to=copy_to if index == 0 else None,
+            )
+            for index, command in enumerate(commands)
+        ]
+        try:
+            for guest in guests:
+                guest.start()
+            return _results(guests, timeout_s)
+        finally:
+            for guest in guests:
+                guest.close()
+
+
+def _cpus(count: int) -> Sequence[int | None]:
+    """Return the CPU of each guest of the next run."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < count:
+        return [None] * count
+    first = next(_runs) % len(cpus)
+    return [*cpus[first:], *cpus[:first]][:count]
+
+
+def _results(guests: Sequence["Guest"], timeout_s: float) -> list[Result]:
+    """Wait for all of `guests`, which are running; end them `timeout_s` after now.
+
+    When one fails or time is up, the others get GRACE_S to say what they are doing (inside/init).
+    """
+    deadline = time.monotonic() + timeout_s
+    reason: str | None = None
+    culprit: Result | None = None
+    results: dict[str, Result] = {}
+    while running := [guest for guest in guests if guest.name not in results]:
+        ended = _wait_any(running, deadline)
+        if not ended and reason is not None:
+            results |= {guest.name: guest.finish(reason, culprit) for guest in running}
+            break
+        results |= {guest.name: guest.finish() for guest in ended}
+        failed = [results[guest.name] for guest in ended if not results[guest.name].succeeded]
+        if reason is None and (failed or not ended):
+            culprit = failed[0] if failed else None
+            reason = (
+                f"ended because guest {culprit.name} failed"
+                if culprit
+                else f"did not end within {timeout_s:g} s"
+            )
+            (guests[0].directory / "failed").touch()
+            deadline = time.monotonic() + GRACE_S
+    if culprit is not None:
+        victims = tuple(result for result in results.values() if result.culprit is culprit)
+        culprit = replace(culprit, victims=victims)
+        results[culprit.name] = culprit
+        results |= {victim.name: replace(victim, culprit=culprit) for victim in victims}
+    return [results[guest.name] for guest in guests]
+
+
+def _wait_any(guests: Sequence["Guest"], deadline: float) -> list["Guest"]:
+    """Return the guests that have ended, or none at `deadline`, a time of the monotonic clock."""
+    with selectors.DefaultSelector() as selector:
+        for guest in guests:
+            selector.register(guest.pidfd, selectors.EVENT_READ, guest)
+        ready = selector.select(max(0.0, deadline - time.monotonic()))
+    return [key.data for key, _ in ready]
+
+
+class Guest(Starting):
+    """One guest: `start`, then `finish` for its Result; `close` ends it and is always safe.
+
+    Use it while other things go on beside the guest; otherwise use `run`. Start it from a thread
+    that outlives it: the host kills the guest when its starting thread ends.
+    """
+
+    def __init__(
+        self,
+        kernel: Path,
+        command: Sequence[str],
+        directory: Path,
+        *,
+        name: str = "a",
+        index: int = 1,
+        count: int = 1,
+        wire_fd: int | None = None,
+        cpu: int | None = None,
+        env: Mapping[str, str] | None = None,
+        mem_mib: int = 512,
+        kernel_arguments: Sequence[str] = (),
+        copy_to: BinaryIO | None = None,
+    ) -> None:
+        """Describe a guest; `start` boots it.
+
+        The guests of a run share `directory`; `index` (from 1) gives the MAC of vec0, which exists if
+        `wire_fd` does. `cpu` is the host's CPU that the guest is bound to: its kernel and the
+        processes of its programs take turns, and waking another CPU for each turn takes long.
+        """
+        if re.search(r'[\s,"]', f"{directory}{INSIDE}"):
+            paths = f"{directory} or {INSIDE}"
+            raise LabError(f"the kernel command line cannot carry this path: {paths}")
+        self.name = name
+        self.directory = directory.resolve()
+        self._kernel = kernel
+        self._command = command
+        self._index = index
+        self._count = count
+        self._wire_fd = wire_fd
+        self._cpu = cpu
+        self._env = dict(env or {})
+        self._mem_mib = mem_mib
+        self._kernel_arguments = tuple(kernel_arguments)
+        self._copy_to = copy_to
+        self._process: subprocess.Popen[bytes] | None = None
+        self._streams: list[_Stream] = []
+        self._started_s = 0.0
+        self.pidfd = -1
+
+    def start(self) -> None:
+        """Boot; the command runs a quarter of a second later."""
+        for program in ("setpriv", "taskset"):
+            if shutil.which(program) is None:
+                raise LabError(f"{program} is missing; run: apt-get install util-linux")
+        here = self.directory / self.name
+        if here.exists():
+            raise LabError(f"{here} is there from another run; each run needs its own directory")
+        for part in (self.directory / "meetings", self.directory / "values", here / "uml"):
+            part.mkdir(parents=True, exist_ok=True)
+        (here / "dev").mkdir()  # links that udev makes on other machines; init copies them
+        for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+            (here / "dev" / name).symlink_to(f"/proc/self/fd{target}")
+        (here / "command").write_text(self._script())
+        (here / "command").chmod(0o755)
+        (here / "fstab").write_text(_fstab(self.directory))
+        self._started_s = time.monotonic()
+        self._streams = [_Stream(here / "output", self._copy_to), _Stream(here / "kernel.log")]
+        inherited = [stream.write_fd for stream in self._streams]
+        if self._wire_fd is not None:
+            inherited.append(self._wire_fd)
+        try:
+            with (here / "host.log").open("wb") as host_log:
+                self._process = subprocess.Popen(
+                    self._arguments(),
+                    env={"PATH": os.defpath, "TMPDIR": str(_memory_directory(self._mem_mib << 20))},
+                    stdin=subprocess.DEVNULL,
+                    stdout=host_log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=inherited,
+                    start_new_session=True,
+                )
+            self.pidfd = os.pidfd_open(self._process.pid)
+        finally:
+            for stream in self._streams:
+                stream.start()
+
+    def finish(self, reason: str = "closed while it ran", culprit: Result | None = None) -> Result:
+        """Close the guest and return its result.
+
+        If it was still running, `reason` is the failure, and `culprit` the guest that caused it.
+        """
+        ended = bool(_wait_any([self], 0))
+        duration_s = time.monotonic() - self._started_s
+        self.close()
+        here = self.directory / self.name
+        output, kernel_log = (stream.text() for stream in self._streams)
+        kernel_log = (here / "host.log").read_text(errors="replace") + kernel_log
+        status: int | None = None
+        failure: str | None = None
+        try:
+            status = int((here / "status").read_text())
+        except (FileNotFoundError, ValueError):
+            failure = "the guest ended without an exit status"
+        if not ended:
+            failure = reason
+        if complaint := _COMPLAINT.search(kernel_log):
+            failure = complaint.group().strip()
+        cause = None if ended else culprit
+        return Result(self.name, status, output, kernel_log, failure, duration_s, cause)
+
+    def close(self) -> None:
+        """End the guest and all of its processes at once; a second call does nothing."""
+        if self.pidfd < 0 or self._process is None:
+            return
+        # UML runs each guest process in a host process of its session. Those outlive a killed kernel
+        # for a moment as orphans: adopt and reap them, since process 1 of a container may not.
+        _set_subreaper(True)
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            _reap_group(self._process.pid)
+        finally:
+            _set_subreaper(False)
+        os.close(self.pidfd)
+        self.pidfd = -1
+        for stream in self._streams:
+            stream.join(CLOSE_S)
+
+    def _arguments(self) -> list[str]:
+        output, kernel_log = (stream.write_fd for stream in self._streams)
+        here = self.directory / self.name
+        bound = () if self._cpu is None else ("taskset", "--cpu-list", str(self._cpu))
+        arguments = [
+            *bound,
+            # The kernel dies with the runner, and takes its processes along (um-exitkill.patch).
+            *("setpriv", "--pdeathsig", "KILL", str(self._kernel)),
+            f"mem={self._mem_mib}M",
+            "bonding.max_bonds=0",  # no bond0 that nobody asked for
+            *("root=/dev/root", "rootfstype=hostfs", "hostfs=/", "ro", f"init={INSIDE}/init"),
+            *("con=null", "ssl=null", "console=tty0"),
+            *(f"con0=null,fd:{kernel_log}", f"ssl0=null,fd:{output}"),
+            *(f"uml_dir={here}/uml/", f"umid={self.name}"),
+            *(f"LAB_DIRECTORY={self.directory}", f"LAB_NAME={self.name}"),
+            *self._kernel_arguments,
+        ]
+        if self._wire_fd is not None:
+            mac = f"02:00:00:00:00:{self._index:02x}"
+            arguments.append(f"vec0:transport=fd,fd={self._wire_fd},mac={mac},mtu=9000,depth=64")
+        return arguments
+
+    def _script(self) -> str:
+        """Return the bash script that sets the environment and becomes the command."""
+        variables = {
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "LAB_COUNT": str(self._count),
+            "LAB_INDEX": str(self._index),
+            "LAB_INSIDE": str(INSIDE),
+            "LAB_NAME": self.name,
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:"
+            "/usr/sbin:/usr/bin:/sbin:/bin",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            **self._env,
+        }
+        lines = [
+            "#!/bin/bash",
+            *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
+            f"cd {shlex.quote(str(ROOT))}",
+            f"exec {shlex.join(self._command)}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+class _Stream:
+    """A pipe out of a guest, which a thread drains into memory and a file.
+
+    All processes of the guest share its end, so the thread ends when the last of them has.
+    """
+
+    def __init__(self, file: Path, copy_to: BinaryIO | None = None) -> None:
+        self._read_fd, self.write_fd = os.pipe()
+        self._file = file
+        self._copy_to = copy_to
+        self._data = bytearray()
+        self._dropped_bytes = 0
+        self._thread = threading.Thread(target=self._drain, name=f"lab-{file.name}", daemon=True)
+
+    def start(self) -> None:
+        """Give up the guest's end, create the file and begin to drain."""
+        self._file.touch()
+        os.close(self.write_fd)
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of file; raise LabError when it does not come."""
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise LabError(f"a process of the guest that writes {self._file} has survived")
+
+    def text(self) -> str:
+        """Return the guest's output, with a replacement for bytes that are no UTF-8."""
+        lost = f"\n[{self._dropped_bytes} bytes dropped]\n" if self._dropped_bytes else ""
+        return self._data.decode(errors="replace") + lost
+
+    def _drain(self) -> None:
+        with self._file.open("wb", buffering=0) as file:
+            while chunk := os.read(self._read_fd, 1 << 16):
+                room = chunk[: STREAM_BYTES - len(self._data)]
+                self._data += room
+                self._dropped_bytes += len(chunk) - len(room)
+                file.write(room)
+                if self._copy_to is not None:
+                    self._copy_to.write(chunk)
+                    self._copy_to.flush()
+        os.close(self._read_fd)
+
+
+def _fstab(directory: Path) -> str:
+    """Return the mounts over a guest's root, which is the host's tree, read-only.
+
+    `directory`, at /run/lab, is the only writable part of the host. A private place that covers the
+    package or the interpreter gets a mount of it.
+    """
+    mounts = [
+        ("sysfs", "/sys", "sysfs", "defaults"),
+        ("devtmpfs", "/dev", "devtmpfs", "defaults"),
+        ("devpts", "/dev/pts", "devpts", "X-mount.mkdir"),
+        *(("tmpfs", place, "tmpfs", "X-mount.mkdir") for place in PRIVATE),
+        ("tmpfs", "/run/netns", "tmpfs", "X-mount.mkdir"),
+        ("hostfs", "/run/lab", "hostfs", f"X-mount.mkdir,{directory}"),
+    ]
+    for path in sorted({ROOT, Path(sys.prefix), Path(sys.base_prefix)}):
+        if any(path.is_relative_to(place) for place in PRIVATE):
+            mounts.append(("hostfs", str(path), "hostfs", f"ro,X-mount.mkdir,{path}"))
+    mounts += [("/dev/null", str(hook), "none", "bind") for hook in _start_hooks()]
+    return "".join(f"{' '.join(mount)} 0 0\n" for mount in mounts)
+
+
+def _start_hooks() -> list[Path]:
+    """Return the .pth files by which the machine's packages run code at the start of every Python.
+
+    No scenario needs that code, and in a guest it may take longer than the rest of the start. A file
+    that adds a directory to the path, too, stays.
+    """
+    places = [Path(place) for place in site.getsitepackages([sys.prefix, sys.base_prefix])]
+    files = sorted({file for place in places for file in place.glob("*.pth")})
+    files = [file for file in files if not re.search(r"\s", str(file))]  # fstab has words
+    return [file for file in files if _only_runs_code(file.read_text(errors="replace"))]
+
+
+def _only_runs_code(pth: str) -> bool:
+    lines = [line for line in pth.splitlines() if line.strip() and not line.startswith("#")]
+    return all(line.startswith(("import ", "import\t")) for line in lines)
+
+
+def _memory_directory(needed_bytes: int) -> Path:
+    """Return the directory for the file that is a guest's memory: in RAM if there is room.
+
+    A container's /dev/shm may hold only 64 MB, and a guest that outgrows it dies of SIGBUS.
+    """
+    places = (Path("/dev/shm"), Path(tempfile.gettempdir()))
+    for place in places:
+        if place.is_dir() and shutil.disk_usage(place).free > needed_bytes:
+            return place
+    raise LabError(f"no {needed_bytes >> 20} MiB for a guest in {places[0]} or {places[1]}")
+
+
+def _reap_group(group: int) -> None:
+    """Wait for the children of this process in `group`, to which `close` has sent SIGKILL."""
+    try:
+        while True:
+            os.waitpid(-group, 0)
+    except ChildProcessError:
+        return
+
+
+def _set_subreaper(on: bool) -> None:
+    """Make this process adopt the orphans among its descendants, or no longer."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) != 0:
+        raise LabError(f"prctl: {os.strerror(ctypes.get_errno())}")
+
+
+def _tail(text: str, lines: int) -> str:
+    return "\n".join(text.splitlines()[-lines:])
