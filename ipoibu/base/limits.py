@@ -56,9 +56,8 @@ PINGS_MAX: Final = 64  # requests of `ipoibu ping` that wait for an answer
 CONTROL_CLIENTS_MAX: Final = 32  # the one that keeps us waiting the longest makes room
 CONTROL_SILENCE_S: Final = 5.0  # then a command gives up a daemon that sends nothing
 CONTROL_WORKING_S: Final = 1.0  # between two signs of a daemon that works on a request
-DOWN_WAIT_S: Final = (
-    15.0  # for the end of a process that `ipoibu down` ends: DHCP and SA may take seconds
-)
+# The wait for the end of a process that `ipoibu down` ends: DHCP and SA may take seconds.
+DOWN_WAIT_S: Final = 15.0
 CAPTURE_PENDING_BYTES: Final = 8 << 20  # unread, of a capture; we drop and count frames beyond
 CAPTURES_MAX: Final = 8  # clients of one interface; with the monitors, half of all clients
 MONITORS_MAX: Final = 8  # clients of one interface: each costs the engine some us a transition
@@ -98,9 +97,8 @@ MOVES_WINDOW_S: Final = 3.0
 MOVES_AGAIN_S: Final = 0.005  # after our move at least; then twice as long each time
 DAD_TRANSMITS: Final = 1  # RFC 4862 §5.1 DupAddrDetectTransmits
 HOST_ADDRESSES_MAX: Final = 1024  # of other interfaces; the engine logs and ignores further ones
-PROXIES_MAX: Final = (
-    1024  # proxy entries and anycast addresses; the engine logs and ignores further ones
-)
+# Proxy entries and anycast addresses; the engine logs and ignores further ones.
+PROXIES_MAX: Final = 1024
 PROXY_NETWORKS_MAX: Final = 1024  # networks of `--proxy` and `ipoibu neigh add proxy`
 PROXY_GROUPS_MAX: Final = 1024  # solicited-node groups that we join for hosts behind us
 PROXY_ENUMERATED_MAX: Final = 256  # addresses of an IPv6 network whose groups we join all
@@ -201,9 +199,8 @@ EVENT_LOGS_PER_S: Final = 1.0
 EVENT_LOGS_BURST: Final = 50.0
 DROPS_QUIET_S: Final = 60.0  # the time without another note of the same peer and counter
 DROP_LOOK_S: Final = 5.0  # time between two looks at the drop counters of pump and fabric
-DROP_LOG_MIN_S: Final = (
-    60.0  # between two lines about one of their reasons, doubled while it goes on
-)
+# The time between two lines about one reason of drops, doubled while it goes on.
+DROP_LOG_MIN_S: Final = 60.0
 DROP_LOG_MAX_S: Final = 3600.0
 DROPS_NOTED_MAX: Final = 1024  # pairs of peer and counter that we remember
 
@@ -236,9 +233,8 @@ GUEST_QUEUE_PAIRS: Final = 64  # the default: the guests of a usual host
 ETHERNET_REFUSALS_MAX: Final = 256  # pairs of a guest and an address that it may not use
 ETHERNET_QUERY_S: Final = 125.0  # between two general queries to guests; RFC 3376 §8.2
 ETHERNET_QUERY_RESPONSE_S: Final = 10.0  # RFC 3376 §8.3
-ETHERNET_LAST_MEMBER_S: Final = (
-    2.0  # RFC 3376 §8.8, for the other guests of a group that one leaves
-)
+# RFC 3376 §8.8: the time for the other guests of a group that one leaves.
+ETHERNET_LAST_MEMBER_S: Final = 2.0
 # RFC 3376 §8.8: their time to answer; also from the first general query to the second, then doubled
 ETHERNET_QUERY_FAST_S: Final = 1.0
 ETHERNET_MEMBERSHIP_S: Final = 260.0  # RFC 3376 §8.4: 2 queries and a response
@@ -248,24 +244,20 @@ ROUTES_MAX: Final = 131_072  # `route_max` of a pump, which refuses and counts a
 ROUTE_HOPS_MAX: Final = 64  # IPU_HOPS_MAX, next hops of one route; we count further ones
 ROUTE_ENTRIES_MAX: Final = 2 * ROUTES_MAX  # of the kernel that we follow; RouteTable lists anew
 ROUTE_PREFIX_ENTRIES_MAX: Final = 4096  # of them to one prefix; the pump uses ROUTE_HOPS_MAX
-ROUTE_CROWD: Final = (
-    16  # a prefix with more routes has a table of its own; fewer are a shared tuple
-)
+# A prefix with more routes has a table of its own; fewer are a shared tuple.
+ROUTE_CROWD: Final = 16
 ROUTE_SHARED_MAX: Final = 16_384  # different sets of routes to one prefix; a full table forgets all
 ROUTE_KNOWN_MAX: Final = 16_384  # different routes without their prefix; a full table forgets all
 ROUTE_ANSWERS_MAX: Final = 65_536  # flows with an answer of the kernel; a full table forgets all
 ROUTE_SOURCES_MAX: Final = 4096  # sources of such flows; a full table forgets all
 ROUTE_GATEWAYS_MAX: Final = 16_384  # gateways of routes whose end we notice soon
 ROUTE_ASKED_GATEWAYS_MAX: Final = 1024  # gateways in such answers whose end we notice soon
-REROUTED_PREFIXES_MAX: Final = (
-    4096  # that changed at once; of more, all packets that wait are looked up
-)
-REROUTED_REFUSALS_MAX: Final = (
-    64  # packets to dead next hops that wait for routes on their way to us
-)
-REROUTED_WAIT_S: Final = (
-    1.0  # the time that such a packet waits, and a pump has to confirm new routes
-)
+# Prefixes that changed at once; of more, all packets that wait are looked up.
+REROUTED_PREFIXES_MAX: Final = 4096
+# Packets to dead next hops that wait for routes on their way to us.
+REROUTED_REFUSALS_MAX: Final = 64
+# The time that such a packet waits, and a pump has to confirm new routes.
+REROUTED_WAIT_S: Final = 1.0
 ROUTE_CHANGES_PER_CALL: Final = 512  # changes that the engine's thread takes at a time: about 1 ms
 NOTICE_BUFFER_BYTES: Final = 8 << 20  # the kernel's buffer: room for 10 000 notices of routes
 
@@ -297,9 +289,8 @@ MESH_RESOLVE_S: Final = 30.0  # time between two resolutions of its names
 MESH_RESOLVE_SOON_S: Final = 5.0  # when a name has no address, or a peer has gone
 UNICAST_PEERS_MAX: Final = 1024  # a TCP connection each
 UNICAST_CONTACTS_MAX: Final = 4096
-UNICAST_GREETING_MAX: Final = (
-    64  # TCP connections of hosts that have not greeted us; the oldest goes
-)
+# TCP connections of hosts that have not greeted us; the oldest goes.
+UNICAST_GREETING_MAX: Final = 64
 UNICAST_SILENCE_S: Final = 20  # the time after which TCP gives up a silent host
 UNICAST_UNSENT_MAX: Final = 1 << 20  # bytes that wait for one peer; with more we end its connection
 UNICAST_CASTS_MAX: Final = 256  # messages to groups under way, UNICAST_CASTS
@@ -314,17 +305,14 @@ GROUP_LEAVE_DELAY_S: Final = 1.0  # a group that gets a user again within this t
 GROUP_BACKOFF_MIN_S: Final = 1.0  # Linux ipoib_multicast: 1 s, doubled ...
 GROUP_BACKOFF_MAX_S: Final = 16.0  # ... up to IPOIB_MAX_BACKOFF_SECONDS
 ALL_GROUPS_LIST_S: Final = 30.0  # M7: the longest effect of a lost report
-KERNEL_GROUPS_LIST_S: Final = (
-    10.0  # the longest effect of a change of which the kernel sends no notice
-)
-MOVE_RETRY_S: Final = (
-    0.05  # an interface that moves to another namespace again while it is followed
-)
+# The longest effect of a change of which the kernel sends no notice.
+KERNEL_GROUPS_LIST_S: Final = 10.0
+# An interface that moves to another namespace again while it is followed.
+MOVE_RETRY_S: Final = 0.05
 NAMESPACE_LOOK_S: Final = 1.0  # time between two checks that the namespace of --netns has its name
 SYSCTL_POLL_S: Final = 2.0  # arp_ignore and its like: the kernel sends no notice of a change
-ROUTED_GROUPS_MAX: Final = (
-    1024  # groups of the kernel's multicast routes; a router logs further ones
-)
+# Groups of the kernel's multicast routes; a router logs further ones.
+ROUTED_GROUPS_MAX: Final = 1024
 KERNEL_GROUPS_POLL_S: Final = 1.0  # the time between lists before Linux 6.14, without notices
 MEMBERSHIP_SOURCES_MAX: Final = 256  # kept per source-specific group; Linux mld_max_msf is 64
 
@@ -338,9 +326,8 @@ RAIL_REOPEN_S: Final = 1.0  # between two attempts to open the device of a rail 
 RAIL_UPDELAY_MAX_MS: Final = 3_600_000
 RAIL_MONITOR_S: Final = 0.1  # a round of questions to the neighbours that a monitor asks
 RAIL_MISSES: Final = 3  # rounds without an answer that make a rail suspect
-RAIL_SUSPECT_MIN_S: Final = (
-    1.0  # how long a suspect rail is avoided at first; twice as long each time
-)
+# How long a suspect rail is avoided at first; twice as long each time.
+RAIL_SUSPECT_MIN_S: Final = 1.0
 RAIL_SUSPECT_MAX_S: Final = 64.0
 # A rail that reaches fewer hosts than another for so long is not active; twice as long each time, and as at
 # first again where it has reached them all for the longest time.

@@ -30,9 +30,8 @@ from ipoibu.lab.machines.runner import SCENARIOS, find_kernel, run, shell, sourc
 TICK_NS: Final = 1e9 / 100  # of /proc/stat: USER_HZ
 IDLE: Final = (3, 4)  # its columns idle and iowait
 PERFTEST_TRIES: Final = 3
-NO_IB_CM: Final = (
-    "initcall_blacklist=ib_cm_init"  # without it, peers can ask ipoibu for connections
-)
+# Without it, peers can ask ipoibu for connections.
+NO_IB_CM: Final = "initcall_blacklist=ib_cm_init"
 
 Sample = dict[str, float]
 

@@ -93,9 +93,8 @@ class _Readers:
 
     def __init__(self) -> None:
         self._names: set[str] = set()
-        self._silent: set[str] = (
-            set()
-        )  # of those whose daemon does not answer; each is printed once
+        # The interfaces whose daemon does not answer; each is printed once.
+        self._silent: set[str] = set()
         self._came: queue.SimpleQueue[Event | IpoibuError] = queue.SimpleQueue()
 
     def start_new(self) -> None:

@@ -39,9 +39,8 @@ NLMSG_DONE: Final = 3
 NLMSGERR_ATTR_MSG: Final = 1
 
 RECEIVE_BYTES: Final = 1 << 17  # more than the 32 KiB of the largest part of a dump
-_DUMP_TRIES: Final = (
-    16  # the kernel's state may change during a dump: repeat it, and accept the last
-)
+# The kernel's state may change during a dump: repeat it, and accept the last.
+_DUMP_TRIES: Final = 16
 
 
 class NetlinkSocket(Closing):

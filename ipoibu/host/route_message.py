@@ -59,9 +59,8 @@ _NUMBER: Final = struct.Struct("=I")
 _HOP: Final = struct.Struct("=HBBI")  # struct rtnexthop
 _FIRST_ATTRIBUTE: Final = 16 + _HEADER.size
 _FIRST_NEXTHOP_ATTRIBUTE: Final = 16 + 8  # struct nhmsg
-_MEMBER: Final = struct.Struct(
-    "=IBBH"
-)  # struct nexthop_grp: number, weight, high byte of the weight
+# struct nexthop_grp: number, weight, high byte of the weight.
+_MEMBER: Final = struct.Struct("=IBBH")
 
 
 # family, RTN_*, TOS, table, protocol, whether the route is dead, whether it is removed

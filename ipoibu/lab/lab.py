@@ -266,9 +266,8 @@ def _index(netlink: Netlink, name: str) -> int:
 
 def _allow_ipv6() -> None:
     """Turn IPv6 on: a new namespace inherits it turned off from some machines."""
-    with contextlib.suppress(
-        OSError
-    ):  # read-only in some containers, where IPv6 must be on already
+    # The file is read-only in some containers, where IPv6 must be on already.
+    with contextlib.suppress(OSError):
         Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("0")
 
 

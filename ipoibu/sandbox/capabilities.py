@@ -42,9 +42,8 @@ def keep(capabilities: Collection[int]) -> frozenset[int]:
     """
     held = permitted()
     kept = frozenset(each for each in capabilities if held >> each & 1)
-    set_capabilities(
-        held, 0
-    )  # a change of user has cleared the effective set, and CAP_SETPCAP with it
+    # A change of user has cleared the effective set, and CAP_SETPCAP with it.
+    set_capabilities(held, 0)
     _empty_bounding_set()
     with contextlib.suppress(OSError):  # before Linux 4.3 there is no ambient set
         prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)

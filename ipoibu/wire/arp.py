@@ -22,9 +22,8 @@ HARDWARE_INFINIBAND: Final = 32  # RFC 4391 §9.2
 IPV4_LEN: Final = 4
 REQUEST: Final = 1
 REPLY: Final = 2
-NOBODY: Final = HwAddr(
-    Qpn(0), Gid(bytes(16))
-)  # the target of a request, whose address is unknown (R3)
+# The target of a request, whose address is unknown (R3).
+NOBODY: Final = HwAddr(Qpn(0), Gid(bytes(16)))
 
 _FIXED: Final = struct.Struct("!HHBBH")
 

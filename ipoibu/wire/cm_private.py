@@ -58,9 +58,8 @@ class ServiceForm(enum.IntEnum):
 
     LINUX = 0x10 << 56  # Linux and its descendants; illumos tries it first
     RFC = 0x01 << 56  # RFC 4755 §3.5
-    RDMACM = (
-        cm_rdmacm.SERVICE_BASE
-    )  # our own, for RoCE ports where only the kernel's rdma_cm can connect
+    # Our own, for RoCE ports where only the kernel's rdma_cm can connect.
+    RDMACM = cm_rdmacm.SERVICE_BASE
 
 
 def agreed_packet_bytes(longest_bytes: int) -> int:

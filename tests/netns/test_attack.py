@@ -192,10 +192,8 @@ NEIGHBOUR_FLOODS: Final[dict[str, Callable[[Target], Flood]]] = {
 NEIGHBOUR_RATE: Final = 50_000
 PARTS: Final = 5  # of the addresses, a try for each
 INVENTED: Final = 16_800
-REFUSALS: Final = (
-    "rx_control_limited",
-    "engine.control_limited",
-)  # messages, and seconds with such
+# Counters of messages, and of seconds with such.
+REFUSALS: Final = ("rx_control_limited", "engine.control_limited")
 
 
 def _new_addresses(kind: str) -> list[IpAddress]:

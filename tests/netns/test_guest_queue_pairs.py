@@ -32,9 +32,8 @@ def world(*options: str) -> Iterator[Bridged]:
         host.options += ["--ethernet", *options]
         for each in lab.hosts:
             each.start()
-        quiet = (
-            "echo 1 >/proc/sys/net/ipv6/conf/br0/disable_ipv6"  # else br0 may be the first guest
-        )
+        # Otherwise br0 may be the first guest.
+        quiet = "echo 1 >/proc/sys/net/ipv6/conf/br0/disable_ipv6"
         for command in (
             "ip link add br0 type bridge",
             quiet,

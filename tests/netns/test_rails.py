@@ -206,9 +206,8 @@ def test_silence_of_the_monitored_neighbours_is_a_failure(two: Lab, sh: Sh, unti
     until(lambda: _rails(first)["soft:eth1"] == "active")
     until(lambda: _reaches(two))
     assert "rail soft:eth0/1: no monitored neighbour answers" in first.log()
-    sh(
-        second, "ip link set wire1 nomaster"
-    )  # now nobody is reachable: the rails do not alternate for ever
+    # Now nobody is reachable: the rails do not alternate for ever.
+    sh(second, "ip link set wire1 nomaster")
     until(lambda: _rails(first)["soft:eth0"] == "active")
     sh(second, "ip link set eth0 master bridge0")
     until(lambda: _reaches(two))

@@ -51,9 +51,8 @@ def test_a_configuration_is_taken(block: Block, tmp_path: Path) -> None:
     given = tomllib.loads(block.text)
     missing_parts = []
     if "device" not in given:
-        is_managed = (
-            "allmulticast" in given
-        )  # by a subnet administrator, which says what groups there are
+        # By a subnet administrator, which says what groups there are.
+        is_managed = "allmulticast" in given
         missing_parts.append('device = "mlx5_0"' if is_managed else 'device = "soft:eth0"')
     if any(key.startswith(("dhcp-", "lease-")) for key in given) and "address" not in given:
         missing_parts.append('address = ["dhcp"]')

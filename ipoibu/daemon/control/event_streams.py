@@ -24,9 +24,8 @@ from ipoibu.proto.machine.transition import Transition
 
 Drain = Callable[[asyncio.StreamWriter], Awaitable[None]]  # waits until the client has read
 
-WORKING: Final = (
-    b'{"working": true}\n'  # the daemon lives; the interface has no event, or a query runs
-)
+# The daemon lives; the interface has no event, or a query runs.
+WORKING: Final = b'{"working": true}\n'
 
 KEYS: Final = (
     "time",

@@ -81,9 +81,8 @@ class Life(Closing):
         )
         self._interface: Interface | None = None
         self._thread: LoopThread | None = None
-        self._life = (
-            threading.RLock()
-        )  # guards opening, closing, and the hand-over of a call to the engine's thread
+        # Guards opening, closing, and the hand-over of a call to the engine's thread.
+        self._life = threading.RLock()
         self._inbox = Inbox()
 
     def open(self, wait_s: float = 0.0) -> None:

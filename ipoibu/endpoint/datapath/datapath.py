@@ -57,9 +57,8 @@ _log = logging.getLogger(__name__)
 
 PacketDevice = _core.TunPacketDevice | _core.QueueDevice
 Pump = _core.Pump | TxQueues
-_SUPERFRAMES = frozenset(
-    ("tso4", "tso6", "uso4", "uso6")
-)  # all offloads: a peer may send us super-frames
+# All offloads: a peer may send us super-frames.
+_SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))
 
 
 @dataclass(frozen=True, slots=True)

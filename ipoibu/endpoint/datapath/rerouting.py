@@ -47,9 +47,8 @@ class Rerouting:
         self._token = _FIRST_TOKEN
         self._timer: asyncio.TimerHandle | None = None
         self._is_resting = False
-        self._refusals: deque[tuple[float, Refuse]] = (
-            deque()
-        )  # with their time, the first one first
+        # The refusals with their time, the first one first.
+        self._refusals: deque[tuple[float, Refuse]] = deque()
         self._expiry: asyncio.TimerHandle | None = None
 
     @property

@@ -18,11 +18,8 @@ from ipoibu import _core
 from ipoibu.base.ib import Destination
 from ipoibu.base.limits import TX_QUEUE_ORIGINS_MAX
 
-_KEPT: Final = (
-    _core.EVENT_MISS,
-    _core.EVENT_HOST,
-    _core.EVENT_ROUTE_ASK,
-)  # with a packet that the engine may send later
+# Events with a packet that the engine may send later.
+_KEPT: Final = (_core.EVENT_MISS, _core.EVENT_HOST, _core.EVENT_ROUTE_ASK)
 _SHOWN: Final = ("tx_packets", "tx_bytes", "tx_missed")
 
 

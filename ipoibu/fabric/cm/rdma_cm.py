@@ -175,9 +175,8 @@ class RdmaCm(CmService):
             conn.event = event
             self._feed(conn, _INPUTS.get(event.type, Input.UNEXPECTED))
         elif event.type is CmEventType.DEVICE_REMOVAL:
-            self._counts["cm_device_removed"] += (
-                1  # about a listener; the port detects the removal by itself
-            )
+            # The event is about a listener; the port detects the removal by itself.
+            self._counts["cm_device_removed"] += 1
 
     def _requested(self, event: CmEvent) -> None:
         service_id = next(

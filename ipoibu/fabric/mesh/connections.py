@@ -332,7 +332,6 @@ class MeshConnections(MeshWorker):
         if wire.qp is not None:
             self._device.destroy(wire.qp)
             wire.qp = None
-            with contextlib.suppress(
-                OSError
-            ):  # out of memory: closing the interface frees the buffers
+            # Out of memory: closing the interface frees the buffers.
+            with contextlib.suppress(OSError):
                 self._core.forget(wire.handle)

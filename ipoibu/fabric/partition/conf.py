@@ -123,9 +123,8 @@ _NEEDED: Final = ("mtu", "rate")
 _TRUNCATED: Final = ("Q_Key", "TClass", "FlowLabel")
 
 _BLANKS: Final = " \t\n"
-_LINE_MAX_BYTES: Final = (
-    4094  # OpenSM's buffer of 4096, less one for fgets and one that it leaves out
-)
+# OpenSM's buffer of 4096, less one for fgets and one that it leaves out.
+_LINE_MAX_BYTES: Final = 4094
 _ULONG_MAX: Final = 0xFFFFFFFFFFFFFFFF
 _NUMBER: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.A)
 

@@ -309,9 +309,8 @@ class Cm:
     def _rep_untrusted(self, now: float, source: MadSource, conn: CmConnection, rep: Rep) -> None:
         if not conn.remote_id:
             if not rep.local_id or not is_connectable(rep.qpn):
-                self._count(
-                    "cm_unexpected"
-                )  # the timer repeats the REQ until a valid REP comes, or the retries end
+                # The timer repeats the REQ until a valid REP comes, or the retries end.
+                self._count("cm_unexpected")
                 return
             conn.remote_id, conn.remote_guid = rep.local_id, rep.ca_guid
             conn.remote_qpn, conn.peer = rep.qpn, source.answer(conn.gid)

@@ -274,9 +274,8 @@ class CmConnection:
             about = About.REP if self.handle.role is Role.ACTIVE else About.REQ
             return Rej(self.local_id, self.remote_id, about, Reason.STALE_CONNECTION)
         about = _ABOUT.get(before, About.OTHER)
-        local_id = (
-            0 if before is State.REQ_RECEIVED else self.local_id
-        )  # the peer knows no id of ours
+        # The peer knows no id of ours.
+        local_id = 0 if before is State.REQ_RECEIVED else self.local_id
         return Rej(local_id, self.remote_id, about, self.refusal, self.info, self.private)
 
     def dreq(self) -> Dreq:

@@ -34,9 +34,8 @@ class Ignore(enum.IntEnum):
 
     NOTHING = 0  # the host answers for each of its addresses
     OTHERS = 1  # requests for addresses of other interfaces
-    OTHER_SUBNETS = (
-        2  # requests for addresses of other interfaces, and requests from another subnet
-    )
+    # Requests for addresses of other interfaces, and requests from another subnet.
+    OTHER_SUBNETS = 2
     HOST_SCOPE = 3  # requests for addresses of scope host, which the caller leaves out
     ALL = 8
 

@@ -109,9 +109,8 @@ class Neighbours:
         self._machine = Machine(MACHINE, context.timers, self._ring)
         self._entries: dict[IpAddress, _Entry] = {}
         self._strangers: OrderedDict[IpAddress, None] = OrderedDict()  # evictable, never confirmed
-        self._known: OrderedDict[IpAddress, None] = (
-            OrderedDict()
-        )  # evictable, confirmed, oldest first
+        # Evictable entries that were confirmed, the oldest first.
+        self._known: OrderedDict[IpAddress, None] = OrderedDict()
         self._owners: dict[_QueuePair, dict[IpAddress, None]] = {}  # of the REACHABLE entries
         self._permanent: set[IpAddress] = set()
         self._unsettled: dict[IpAddress, None] = {}  # the INCOMPLETE and the FAILED entries

@@ -176,9 +176,8 @@ class PathTable:
         self._cap = cap
         self._machine = Machine(MACHINE, timers, self._ring)
         self._entries: dict[Gid, _Entry] = {}
-        self._idle: OrderedDict[Gid, None] = (
-            OrderedDict()
-        )  # without neighbours, used longest ago first
+        # Entries without neighbours, used longest ago first.
+        self._idle: OrderedDict[Gid, None] = OrderedDict()
         self._next_hops: dict[IpAddress, Gid] = {}
         self._members: dict[Gid, SaPath] = {}
         self._waiting: Waiting[Gid, Packet] = Waiting(

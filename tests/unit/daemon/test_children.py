@@ -421,9 +421,8 @@ def test_a_child_under_way_when_the_parent_ends_is_finished_and_ended() -> None:
         await asyncio.sleep(0.01)
         gate.set()
         await closing
-        await asyncio.gather(
-            asking, return_exceptions=True
-        )  # it came up, or its client gets an error
+        # It came up, or its client gets an error.
+        await asyncio.gather(asking, return_exceptions=True)
         with pytest.raises(IpoibuError, match="ending"):
             await waiting
 

@@ -78,9 +78,8 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager
     path = str(tmp_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", path)
     monkeypatch.setenv("FDSTORE", "2050")
-    monkeypatch.setattr(
-        "ipoibu.daemon.process.notify._BARRIER_MS", 0
-    )  # nobody carries notices out meanwhile
+    # Nobody carries notices out meanwhile.
+    monkeypatch.setattr("ipoibu.daemon.process.notify._BARRIER_MS", 0)
     manager = Manager(path)
     yield manager
     manager.close()

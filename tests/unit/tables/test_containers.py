@@ -14,14 +14,8 @@ from typing import Final
 from ipoibu.daemon.tables import TABLES, CoreTable
 
 ROOT: Final = Path(__file__).parents[3]
-ROOMS: Final = (
-    "daemon",
-    "endpoint",
-    "fabric",
-    "host",
-    "proto",
-    "wire",
-)  # that live as long as we do
+# Rooms whose objects live as long as we do.
+ROOMS: Final = ("daemon", "endpoint", "fabric", "host", "proto", "wire")
 KINDS: Final = frozenset(
     [
         "dict",
