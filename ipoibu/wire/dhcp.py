@@ -20,6 +20,7 @@ from typing import Final, Self
 from ipoibu.base.errors import BadFrame
 from ipoibu.base.limits import LEASE_LIST_MAX
 from ipoibu.wire import Octets, ip, udp
+from ipoibu.wire.dhcp_packet import CarriedMessage, datagram_untrusted
 
 REASONS: Final = udp.REASONS | {"dhcp_short", "dhcp_cookie", "dhcp_option"}
 
@@ -29,7 +30,6 @@ HTYPE_INFINIBAND: Final = 32
 BROADCAST_FLAG: Final = 0x8000
 
 BOOTP_MIN_BYTES: Final = 300  # RFC 1542 §2.1: relay agents may drop shorter messages
-MESSAGE_MIN_MAX_BYTES: Final = 576  # RFC 2131 §2: every host takes an IP packet of this size
 
 _COOKIE: Final = bytes((99, 130, 83, 99))
 _HEADER: Final = struct.Struct("!BBBBIHH4s4s4s4s16s64s128s4s")
@@ -182,43 +182,20 @@ class Message:
         return (header + body + bytes((Code.END,))).ljust(BOOTP_MIN_BYTES, b"\0")
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
-    """A message on its way between a client's and a server's port."""
-
-    source: IPv4Address
-    source_port: int
-    destination: IPv4Address
-    destination_port: int
-    message: Message
-
-    def pack(self) -> bytes:
-        """Return the whole IPv4 packet."""
-        datagram = udp.Datagram(
-            self.source,
-            self.source_port,
-            self.destination,
-            self.destination_port,
-            self.message.pack(),
-        )
-        return ip.Ipv4(self.source, self.destination, udp.PROTOCOL, datagram.pack()).pack()
+@dataclass(frozen=True)
+class Packet(CarriedMessage[IPv4Address, Message]):
+    """A message in an IPv4 packet."""
 
 
 def parse_untrusted(packet: Octets) -> Packet | None:
     """Read a whole IPv4 packet; None if it does not go to a DHCP server's or client's port."""
-    header = ip.parse_untrusted(packet)
-    if isinstance(header, ip.Ipv6):
+    found = datagram_untrusted(packet, ip.Ipv4, (SERVER_PORT, CLIENT_PORT))
+    if found is None:
         return None
-    datagram = udp.parse_untrusted(header)
-    if datagram is None or datagram.destination_port not in (SERVER_PORT, CLIENT_PORT):
-        return None
-    return Packet(
-        header.source,
-        datagram.source_port,
-        header.destination,
-        datagram.destination_port,
-        message_untrusted(datagram.payload),
-    )
+    header, datagram = found
+    message = message_untrusted(datagram.payload)
+    ports = datagram.source_port, datagram.destination_port
+    return Packet(header.source, ports[0], header.destination, ports[1], message)
 
 
 def message_untrusted(data: Octets) -> Message:
@@ -358,10 +335,6 @@ def pack_routes(routes: Iterable[tuple[IPv4Network, IPv4Address]]) -> bytes:
         + router.packed
         for network, router in routes
     )
-
-
-def pack_addresses(addresses: Iterable[IPv4Address]) -> bytes:
-    return b"".join(address.packed for address in addresses)
 
 
 def _pack_option(code: int, value: bytes) -> bytes:

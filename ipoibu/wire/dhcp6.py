@@ -17,6 +17,7 @@ from typing import Final
 
 from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets, dhcp, ip, udp
+from ipoibu.wire.dhcp_packet import CarriedMessage, datagram_untrusted
 
 REASONS: Final = udp.REASONS | {"dhcp6_short", "dhcp6_option"}
 
@@ -110,26 +111,9 @@ class Message:
         return _HEADER.pack(self.code << 24 | self.xid) + pack_options(self.options)
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
-    """A message on its way between a client's and a server's port."""
-
-    source: IPv6Address
-    source_port: int
-    destination: IPv6Address
-    destination_port: int
-    message: Message
-
-    def pack(self) -> bytes:
-        """Return the whole IPv6 packet."""
-        datagram = udp.Datagram(
-            self.source,
-            self.source_port,
-            self.destination,
-            self.destination_port,
-            self.message.pack(),
-        )
-        return ip.Ipv6(self.source, self.destination, udp.PROTOCOL, datagram.pack()).pack()
+@dataclass(frozen=True)
+class Packet(CarriedMessage[IPv6Address, Message]):
+    """A message in an IPv6 packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,19 +163,13 @@ def pack_name(name: str) -> bytes:
 
 def parse_untrusted(packet: Octets) -> Packet | None:
     """Read a whole IPv6 packet; None if it does not go to a DHCPv6 server's or client's port."""
-    header = ip.parse_untrusted(packet)
-    if isinstance(header, ip.Ipv4):
+    found = datagram_untrusted(packet, ip.Ipv6, (SERVER_PORT, CLIENT_PORT))
+    if found is None:
         return None
-    datagram = udp.parse_untrusted(header)
-    if datagram is None or datagram.destination_port not in (SERVER_PORT, CLIENT_PORT):
-        return None
-    return Packet(
-        header.source,
-        datagram.source_port,
-        header.destination,
-        datagram.destination_port,
-        message_untrusted(datagram.payload),
-    )
+    header, datagram = found
+    message = message_untrusted(datagram.payload)
+    ports = datagram.source_port, datagram.destination_port
+    return Packet(header.source, ports[0], header.destination, ports[1], message)
 
 
 def message_untrusted(data: Octets) -> Message:
