@@ -17,8 +17,8 @@
  * A new command takes three places: its struct and its line of IPU_COMMANDS here (of
  * IPU_GUEST_COMMANDS, if it is for guests behind a TAP alone), its handler in command.c, its
  * method in ext/python/pump.pyx. A new event takes two: its line of IPU_EVENTS here, and its
- * line of EVENTS in ipoibu/endpoint/interface/shell.py. Somebody then emits it (ipu_event_emit(), with
- * ipu_event_spend() where a peer can cause it). Only new arguments take more: their struct, a
+ * line of EVENTS in ipoibu/endpoint/interface/shell.py. Somebody then emits it (ipu_event_emit(),
+ * with ipu_event_spend() where a peer can cause it). Only new arguments take more: their struct, a
  * member of the union and its line of IPU_EVENT_MEMBERS, and the branch of decode() in pump.pyx
  * that sets fields of Event. tests/unit/core/test_pump_abi.py checks all of this.
  */

@@ -13,8 +13,8 @@
  * Selects the misses that may begin a resolution, which costs the engine events and timers, and the
  * link broadcasts. Somebody who makes our host send to invented addresses, or scans the link from
  * it, gets a share, and hosts that have answered, gateways, and addresses that are asked for again
- * do not wait behind him. ext/README.md has the theory ("New resolutions"); ipoibu/base/limits.py has
- * the same numbers and their reasons.
+ * do not wait behind him. ext/README.md has the theory ("New resolutions"); ipoibu/base/limits.py
+ * has the same numbers and their reasons.
  */
 enum {
     IPU_RESOLUTIONS = 1024,                 /* unanswered ones at once, of strangers, */
