@@ -7,7 +7,8 @@
     AWAITING   the peer's request is under way, for both directions           by datagram, none too long
     UP         a connection is established                                    by connection
     BACKOFF    the last request failed; the wait doubles with each failure    by datagram
-    READY      the wait is over, and we remember its length                   by datagram, notify
+    READY      the wait is over, or the peer ended a connection soon;         by datagram, notify
+               we remember the length of the wait
 
 A packet that is too long for a datagram gets an ICMP error where no request is under way, and Linux then
 sends short packets to that destination for ten minutes. While one is, such packets wait instead, because a
@@ -46,7 +47,8 @@ class Input(enum.Enum):
     OTHER_FORM = "no service listens at this service ID; another form of it is left"
     FAILED = "the request failed"
     LOST = "the connection ended after a good while"
-    FLAPPED = "the connection ended soon"
+    DISMISSED = "the peer ended the connection soon, as it does when its user flushes neighbours"
+    FLAPPED = "the connection failed soon"
     GONE = "no neighbour has this address any more, or the link is down"
     TIMEOUT = "the state's time is over"
 
@@ -86,6 +88,7 @@ MACHINE: Final = Table("RC peer", State.NONE, {
     (_S.UP, _I.EXPECTED): (_S.UP, ()),
     (_S.UP, _I.SERVED):   (_S.UP, (_A.ABANDON, _A.RC)),
     (_S.UP, _I.LOST):     (_S.NONE, (_A.UD_NOTIFY, _A.FORGET)),
+    (_S.UP, _I.DISMISSED): (_S.READY, (_A.UD_NOTIFY, _A.ARM)),  # no failure, but we remember it
     (_S.UP, _I.FLAPPED):  (_S.BACKOFF, (_A.UD, _A.PENALIZE, _A.ARM)),
     (_S.UP, _I.GONE):     (_S.NONE, (_A.ABANDON, _A.UD_NOTIFY, _A.FORGET)),
     (_S.BACKOFF, _I.WANTED):   (_S.BACKOFF, ()),
@@ -135,7 +138,7 @@ class RcPeer:
     """One peer: `attempt` is our connection under way, and packets go by `serving`.
 
     `candidate` is about to serve; `cause` says why the latest connection ended; `rest_s` is the present
-    wait in BACKOFF.
+    wait in BACKOFF; `dismissals` counts the connections that the peer ended soon.
     """
 
     hwaddr: HwAddr
@@ -147,6 +150,7 @@ class RcPeer:
     candidate: Handle | None = None
     cause: Cause = Cause.FULL
     forms_tried: int = 0
+    dismissals: int = 0
     backoff: Backoff = field(
         default_factory=lambda: Backoff(CONNECTION_BACKOFF_MIN_S, CONNECTION_BACKOFF_MAX_S)
     )

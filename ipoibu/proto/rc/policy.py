@@ -28,6 +28,7 @@ from ipoibu.base.ib import Destination
 from ipoibu.base.limits import (
     CONNECTION_BACKOFF_JITTER,
     CONNECTION_BACKOFF_MAX_S,
+    CONNECTION_DISMISSALS_MAX,
     CONNECTION_EVICTABLE_S,
     CONNECTION_SETTLED_S,
     PEER_LOGS_BURST,
@@ -466,10 +467,8 @@ class RcPolicy:
             return
         if peer.serving == conn.handle:
             peer.serving = None
-            settled = now - conn.since >= CONNECTION_SETTLED_S
-            wanted = fed in (_ConnectionInput.TIMEOUT, _ConnectionInput.EVICTED)
             peer.cause = conn.cause
-            self._feed_peer(now, peer, _PeerInput.LOST if settled or wanted else _PeerInput.FLAPPED)
+            self._feed_peer(now, peer, self._end_of_service(now, peer, conn, fed))
         elif peer.attempt == conn.handle:
             peer.attempt, peer.cause = None, conn.cause
             peer.forms_tried += 1
@@ -479,6 +478,23 @@ class RcPolicy:
                 self._feed_peer(now, peer, _PeerInput.FAILED)
         elif peer.state is rc_peer.State.AWAITING and not self._connections.of(conn.hwaddr):
             self._feed_peer(now, peer, _PeerInput.FAILED)
+
+    def _end_of_service(
+        self, now: float, peer: RcPeer, conn: RcConnection, fed: rc_connection.Input
+    ) -> _PeerInput:
+        """Return what the end of the connection that served says of the peer.
+
+        A peer that ends it in good order has flushed its neighbours, or starts anew: the next packet makes
+        another one. Only a peer that does so again and again is left alone.
+        """
+        settled = now - conn.since >= CONNECTION_SETTLED_S
+        if settled or fed in (_ConnectionInput.TIMEOUT, _ConnectionInput.EVICTED):
+            return _PeerInput.LOST
+        if fed is _ConnectionInput.ENDED and conn.cause is Cause.DISCONNECTED:
+            peer.dismissals += 1
+            if peer.dismissals <= CONNECTION_DISMISSALS_MAX:
+                return _PeerInput.DISMISSED
+        return _PeerInput.FLAPPED
 
     def _make_room(self, now: float) -> bool:
         """Return whether there is room for one more connection; end the least recently used one if it was

@@ -197,7 +197,7 @@ def test_in_the_rfcs_profile_their_connection_serves_us_too() -> None:
     handle = desk.accept()
     assert desk.route().handle == handle
     assert desk.want() == []
-    desk.event(Ended(handle, Cause.DISCONNECTED))
+    desk.event(Ended(handle, Cause.BROKEN))
     assert desk.route().tx_mode is TxMode.UD
 
 

@@ -12,6 +12,7 @@ from ipoibu.base.addr import HwAddr, Qpn
 from ipoibu.base.limits import (
     CONNECTION_BACKOFF_JITTER,
     CONNECTION_BACKOFF_MAX_S,
+    CONNECTION_DISMISSALS_MAX,
     CONNECTION_IDLE_S,
     CONNECTION_SETTLED_S,
 )
@@ -325,17 +326,48 @@ def test_a_send_that_fails_late_makes_the_next_packet_try_again() -> None:
     assert pick(OpenQp, desk.want()) != []
 
 
-@pytest.mark.parametrize(
-    ("after_s", "tx_mode"), [(0.0, TxMode.UD), (CONNECTION_SETTLED_S, TxMode.UD_NOTIFY)]
-)
-def test_a_peer_that_disconnects_is_reached_by_datagram(after_s: float, tx_mode: TxMode) -> None:
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("after_s", [0.0, CONNECTION_SETTLED_S])
+def test_a_peer_that_disconnects_gets_another_connection_with_the_next_packet(
+    after_s: float, profile: Profile
+) -> None:
+    """It has flushed its neighbours, or starts anew: that is no failure, and what is too long for a datagram
+    waits for the connection."""
+    desk = Desk(replace(CONFIG, profile=profile))
+    for _ in range(CONNECTION_DISMISSALS_MAX):
+        handle = desk.connect()
+        desk.wait(after_s)
+        effects = desk.event(Ended(handle, Cause.DISCONNECTED))
+        assert pick(Disconnect, effects) == []
+        assert paths(effects) == [TxMode.UD_NOTIFY]
+        assert desk.open_qps == set()
+    assert desk.count("connection_failed") == 0
+
+
+def test_a_peer_that_disconnects_again_and_again_is_left_alone_for_a_while() -> None:
     desk = Desk()
-    handle = desk.connect()
-    desk.wait(after_s)
-    effects = desk.event(Ended(handle, Cause.DISCONNECTED))
-    assert pick(Disconnect, effects) == []
-    assert paths(effects) == [tx_mode]
-    assert desk.open_qps == set()
+    for _ in range(CONNECTION_DISMISSALS_MAX):
+        desk.event(Ended(desk.connect(), Cause.DISCONNECTED))
+    effects = desk.event(Ended(desk.connect(), Cause.DISCONNECTED))
+    assert paths(effects) == [TxMode.UD]
+    assert desk.want() == []
+    assert desk.count("connection_failed") == 1
+    desk.wait(4 * CONNECTION_BACKOFF_MAX_S)
+    desk.event(Ended(desk.connect(), Cause.DISCONNECTED))  # that was long ago
+    assert desk.route().tx_mode is TxMode.UD_NOTIFY
+
+
+def test_a_peer_that_disconnected_once_is_forgotten_after_a_while() -> None:
+    desk = Desk()
+    desk.event(Ended(desk.connect(), Cause.DISCONNECTED))
+    desk.wait(2 * CONNECTION_BACKOFF_MAX_S)
+    assert desk.connections.deadline() is None
+
+
+@pytest.mark.parametrize("cause", [Cause.BROKEN, Cause.STALE, Cause.NO_ANSWER])
+def test_an_end_that_nobody_wanted_is_a_failure(cause: Cause) -> None:
+    desk = Desk()
+    assert paths(desk.event(Ended(desk.connect(), cause))) == [TxMode.UD]
 
 
 def test_an_idle_connection_is_closed_and_the_next_packet_makes_another() -> None:
