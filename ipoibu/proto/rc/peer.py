@@ -25,8 +25,14 @@ from typing import Final
 
 from ipoibu.base.addr import HwAddr
 from ipoibu.base.ib import Destination
-from ipoibu.base.limits import CONNECTION_BACKOFF_MAX_S, CONNECTION_BACKOFF_MIN_S
+from ipoibu.base.limits import (
+    CONNECTION_BACKOFF_MAX_S,
+    CONNECTION_BACKOFF_MIN_S,
+    CONNECTION_DISMISSALS_BURST,
+    CONNECTION_DISMISSALS_PER_S,
+)
 from ipoibu.proto.machine.backoff import Backoff
+from ipoibu.proto.machine.ratelimit import TokenBucket
 from ipoibu.proto.machine.table import Table
 from ipoibu.proto.rc.events import Cause, Handle
 
@@ -138,7 +144,7 @@ class RcPeer:
     """One peer: `attempt` is our connection under way, and packets go by `serving`.
 
     `candidate` is about to serve; `cause` says why the latest connection ended; `rest_s` is the present
-    wait in BACKOFF; `dismissals` counts the connections that the peer ended soon.
+    wait in BACKOFF; `dismissals` bounds the connections that the peer may end soon without being left alone.
     """
 
     hwaddr: HwAddr
@@ -150,7 +156,11 @@ class RcPeer:
     candidate: Handle | None = None
     cause: Cause = Cause.FULL
     forms_tried: int = 0
-    dismissals: int = 0
+    dismissals: TokenBucket = field(
+        default_factory=lambda: TokenBucket(
+            CONNECTION_DISMISSALS_PER_S, CONNECTION_DISMISSALS_BURST
+        )
+    )
     backoff: Backoff = field(
         default_factory=lambda: Backoff(CONNECTION_BACKOFF_MIN_S, CONNECTION_BACKOFF_MAX_S)
     )

@@ -28,7 +28,6 @@ from ipoibu.base.ib import Destination
 from ipoibu.base.limits import (
     CONNECTION_BACKOFF_JITTER,
     CONNECTION_BACKOFF_MAX_S,
-    CONNECTION_DISMISSALS_MAX,
     CONNECTION_EVICTABLE_S,
     CONNECTION_SETTLED_S,
     PEER_LOGS_BURST,
@@ -485,15 +484,14 @@ class RcPolicy:
         """Return what the end of the connection that served says of the peer.
 
         A peer that ends it in good order has flushed its neighbours, or starts anew: the next packet makes
-        another one. Only a peer that does so again and again is left alone.
+        another one. Only a peer that does so in quick succession is left alone.
         """
         settled = now - conn.since >= CONNECTION_SETTLED_S
         if settled or fed in (_ConnectionInput.TIMEOUT, _ConnectionInput.EVICTED):
             return _PeerInput.LOST
-        if fed is _ConnectionInput.ENDED and conn.cause is Cause.DISCONNECTED:
-            peer.dismissals += 1
-            if peer.dismissals <= CONNECTION_DISMISSALS_MAX:
-                return _PeerInput.DISMISSED
+        is_orderly = fed is _ConnectionInput.ENDED and conn.cause is Cause.DISCONNECTED
+        if is_orderly and peer.dismissals.take(now):
+            return _PeerInput.DISMISSED
         return _PeerInput.FLAPPED
 
     def _make_room(self, now: float) -> bool:

@@ -76,7 +76,8 @@ def test_every_counter_of_the_data_path_is_documented_and_no_other() -> None:
 def test_every_counter_of_the_data_path_is_counted() -> None:
     header = (ROOT / "ext/pump/counters.h").read_text(encoding="utf-8")
     names = set(re.findall(r"^ +X\((\w+)\)", header, re.MULTILINE))
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "ext/pump").glob("*.c")]
+    paths = [it for it in (ROOT / "ext/pump").glob("*.[ch]") if it.name != "counters.h"]
+    sources = [path.read_text(encoding="utf-8") for path in paths]
     words = "".join(sources).replace("IPU_COUNTER_", " ")
     assert names <= set(re.findall(r"\w+", words))
 

@@ -12,7 +12,8 @@ from ipoibu.base.addr import HwAddr, Qpn
 from ipoibu.base.limits import (
     CONNECTION_BACKOFF_JITTER,
     CONNECTION_BACKOFF_MAX_S,
-    CONNECTION_DISMISSALS_MAX,
+    CONNECTION_DISMISSALS_BURST,
+    CONNECTION_DISMISSALS_PER_S,
     CONNECTION_IDLE_S,
     CONNECTION_SETTLED_S,
 )
@@ -334,7 +335,7 @@ def test_a_peer_that_disconnects_gets_another_connection_with_the_next_packet(
     """It has flushed its neighbours, or starts anew: that is no failure, and what is too long for a datagram
     waits for the connection."""
     desk = Desk(replace(CONFIG, profile=profile))
-    for _ in range(CONNECTION_DISMISSALS_MAX):
+    for _ in range(CONNECTION_DISMISSALS_BURST):
         handle = desk.connect()
         desk.wait(after_s)
         effects = desk.event(Ended(handle, Cause.DISCONNECTED))
@@ -346,15 +347,17 @@ def test_a_peer_that_disconnects_gets_another_connection_with_the_next_packet(
 
 def test_a_peer_that_disconnects_again_and_again_is_left_alone_for_a_while() -> None:
     desk = Desk()
-    for _ in range(CONNECTION_DISMISSALS_MAX):
+    for _ in range(CONNECTION_DISMISSALS_BURST):
         desk.event(Ended(desk.connect(), Cause.DISCONNECTED))
     effects = desk.event(Ended(desk.connect(), Cause.DISCONNECTED))
     assert paths(effects) == [TxMode.UD]
     assert desk.want() == []
     assert desk.count("connection_failed") == 1
     desk.wait(4 * CONNECTION_BACKOFF_MAX_S)
-    desk.event(Ended(desk.connect(), Cause.DISCONNECTED))  # that was long ago
-    assert desk.route().tx_mode is TxMode.UD_NOTIFY
+    for _ in range(4 * CONNECTION_DISMISSALS_BURST):
+        desk.event(Ended(desk.connect(), Cause.DISCONNECTED))
+        assert desk.route().tx_mode is TxMode.UD_NOTIFY
+        desk.wait(1 / CONNECTION_DISMISSALS_PER_S)
 
 
 def test_a_peer_that_disconnected_once_is_forgotten_after_a_while() -> None:
