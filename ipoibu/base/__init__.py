@@ -1,1 +1,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
+"""What every room uses: addresses, values, limits, errors. Nothing here decides anything.
+
+Where to look:
+
+- `addr`: GIDs, hardware addresses, P_Keys and MACs as frozen values
+- `ib`: what layers say to each other about ports, partitions and destinations
+- `route`: routes as values, in the form of the C core
+- `limits`: every cap and timer, with unit and source
+- `errors`: the two families of errors
+- `bounds`: allowed values of a configuration's field
+- `closing`: `with` for whatever has `close`
+- `device_name`: which names of devices there are
+- `privilege`: what this process may do
+- `distribution`: which package of which distribution to install
+
+It imports: nothing.
+
+Not here:
+
+- A number outside of `limits`: its cap would have no source and no row in the register.
+- A helper that one room alone uses: it belongs in that room.
+"""

@@ -3,4 +3,30 @@
 
 Contenders take turns, round by round, so that other load of the machine falls on all of them. The
 results to compare are ratios to kernel VXLAN of the same round, and the forwarding process's CPU time.
+
+Where to look:
+
+- `contender`: contenders
+- `echo`: UDP messages, one at a time
+- `environment`: the machine and the programs behind a result
+- `guests`: ipoibu beside the kernel's own ib_ipoib, on the same software HCA in the same guests
+- `plot`: draws a report as PNG pictures
+- `process`: CPU time and memory of a process, from /proc
+- `relay`: a process that joins a TUN in each of two network namespaces
+- `report`: the result of a run
+- `run`: one whole benchmark
+- `sandboxes`: contenders without privilege
+- `scale`: measures how the cost grows with the neighbours in the table, and with the hosts of a link
+- `statistic`: medians, percentiles and ratios of a handful of figures, some of which may be missing
+- `stream`: UDP in super-frames
+- `traffic`: traffic between two network namespaces, by iperf3, ping and our own programs
+- `tunnel`: one end of the bare tunnel
+- `tunnels`: other projects' tunnels that forward in user space, from Debian packages
+
+It imports: `_core`, `base`, `daemon`, `host`, `lab`, `rootless`.
+
+Not here:
+
+- A figure without its contender: machines differ, ratios do not.
+- A timed verdict in a test.
 """

@@ -1,8 +1,30 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hosts for demonstrations, tests and benchmarks: in network namespaces, or in guests.
+"""Hosts for demonstrations, tests and benchmarks: in network namespaces, or in virtual machines.
 
 `Lab` has hosts in network namespaces, `ipoibu.lab.machines` boots kernels of their own. Names load when
 first used: a guest imports parts of this package, and has no time for the rest.
+
+Where to look:
+
+- `check`: checks that the hosts of a lab reach each other
+- `directory`: temporary directories that outlive no lab for long
+- `errors`: the error that all kinds of labs raise
+- `host`: one host of a lab
+- `ibsim`: an InfiniBand fabric without hardware
+- `ibsim_host`: python -m ipoibu.lab.ibsim_host NETNS ARGUMENT ...
+- `lab`: hosts in network namespaces on one wire, for demonstrations, tests and benchmarks
+- `namespace`: named network namespaces, as ip netns makes them
+- `subnet`: the subnet of a lab of InfiniBand hosts
+- `underlay`: routed underlays of a lab
+- `user_namespace`: labs of ordinary users
+- `machines`: Virtual machines: kernels of User-mode Linux with real RDMA drivers, without RDMA hardware
+
+It imports: `base`, `daemon`, `fabric`, `host`, `rootless`, `sandbox`.
+
+Not here:
+
+- A process that outlives its lab: the kernel ends each with its parent.
+- A network outside of namespaces and machines that the lab made.
 """
 
 from __future__ import annotations

@@ -1,1 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
+"""The interface on its own thread: engine, shells, flushes.
+
+Where to look:
+
+- `interface`: owns all parts of one link: up, down, flush
+- `shell`: carries effects out, feeds events and time
+- `heavy_flush`: another queue pair under the same device
+- `rail_follower`: what a change of the rails does
+- `carrier`: the carrier, as `ip link` shows it
+- `event_log`: transitions as log lines
+- `transitions`: their observers
+- `pings`: waits for a ping's answer
+
+It imports: `_core`, `base`, `endpoint.callbacks`, `endpoint.config`, `endpoint.datapath`,
+`endpoint.dhcp`, `endpoint.handover`, `endpoint.rails`, `endpoint.subnet`, `fabric`, `proto`.
+
+Not here:
+
+- A decision in the shell: the engine returns an effect for it.
+"""

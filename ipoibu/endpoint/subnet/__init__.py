@@ -1,1 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
+"""An interface's part of the subnet.
+
+Where to look:
+
+- `subnet`: the engine's questions become requests
+- `link`: the parameters of the link
+- `allmulticast`: every group, for a router
+- `retry`: waits between refused attempts
+
+It imports: `base`, `endpoint.config`, `fabric`, `proto`, `wire`.
+
+Not here:
+
+- A request that nobody cancels: a flush ends them all.
+"""

@@ -1,1 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
+"""The built-in HCA, RoCEv2 over UDP in our own process; ext/soft is its C side.
+
+Where to look:
+
+- `port`: port and fabric
+- `ib_port`: the same with LIDs and a subnet administrator
+- `own_routes`: the routes of its net device that it needs
+
+It imports: `_core`, `base`, `fabric.base`, `fabric.cm`, `fabric.link_speed`, `fabric.plain`, `fabric.sa`,
+`proto`.
+
+Not here:
+
+- IPoIB in the HCA: it knows datagrams, groups and connections only.
+"""

@@ -1,2 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Guests of User-mode Linux: kernels with real RDMA drivers, without RDMA hardware."""
+"""Virtual machines: kernels of User-mode Linux with real RDMA drivers, without RDMA hardware.
+
+Where to look:
+
+- `runner`: boots kernels, runs a command in each
+- `wire`: the Ethernet between them
+- `link`: one link of two hosts
+- `judge`: the kernel's own ib_ipoib as the judge
+- `__main__`: runs a script in machines by hand
+- `inside`: what runs in a machine
+- `scenarios`: what hosts of `ipoibu lab` and `bench` do
+
+It imports: `base`, `lab.directory`, `lab.errors`.
+
+Not here:
+
+- A rate or a time as a verdict: a machine may wait a second for a processor.
+"""

@@ -9,4 +9,25 @@ neighbour discovery, DHCP and membership reports come to `handoff.Handoff`:
                       '---> macs (whose MAC is it?) ----+----> effects
     message of the link --> arp, nd, dhcp --------------|
                       '---> guests (whose address?) ----'
+
+Where to look:
+
+- `arp`: ARP between guests and the link
+- `binding`: the life of one address of a guest, as a table
+- `dhcp`: DHCP of guests
+- `guests`: the addresses of the guests
+- `handoff`: the hand-off between guests behind a TAP and the link
+- `listeners`: the groups of the guests, by their IGMP and MLD reports
+- `macs`: the MACs that stand for the hosts of the link towards the guests
+- `nd`: neighbour discovery between guests and the link
+- `queue_pairs`: the hardware addresses of the guests towards the link
+- `refusals`: remembers who used an address that belongs to another guest, for ipoibu guests, monitor and
+  doctor
+
+It imports: `base`, `proto.context`, `proto.dhcp`, `proto.effects`, `proto.ethernet_config`,
+`proto.groups`, `proto.machine`, `proto.neigh`, `wire`.
+
+Not here:
+
+- A neighbour of the link: `proto.neigh` has one cache for both modes.
 """
