@@ -67,6 +67,10 @@ METRICS_CLIENTS_MAX: Final = 16  # with those that have not sent their request; 
 METRICS_REQUEST_S: Final = 10.0  # Prometheus' own default of scrape_timeout
 DEAF_S: Final = 1.0  # without a free descriptor we accept no connection for this time
 DESCRIPTORS_LOG_S: Final = 60.0  # between two log lines about that
+# Without memory the daemon ends. The reserve is 16 of the interpreter's arenas, in address space alone.
+EXHAUSTION_RESERVE_BYTES: Final = 16 << 20
+EXHAUSTION_END_S: Final = 5.0  # for the end in order; then at once
+EXHAUSTION_AGAIN_S: Final = 0.1  # between two tries of that
 STATUS_PAGE: Final = 256  # neighbours in one step of a query, which takes the engine about 1 ms
 REACHABLE_TIME_S: Final = 30.0  # RFC 4861 §10 REACHABLE_TIME
 MIN_RANDOM_FACTOR: Final = 0.5  # RFC 4861 §10

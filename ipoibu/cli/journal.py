@@ -13,6 +13,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+from ipoibu.base.exhaustion import EXHAUSTION
+
 JOURNAL: Final = "/run/systemd/journal/socket"
 
 # Least level of each priority of syslog(3)
@@ -44,8 +46,9 @@ class JournalHandler(logging.Handler):
             self._socket.sendto(entry, JOURNAL)
         except OSError:
             self._fallback.handle(record)
-        except Exception:
-            self.handleError(record)
+        except Exception as error:
+            if not EXHAUSTION.is_one(error):
+                self.handleError(record)
 
     def close(self) -> None:
         self._socket.close()

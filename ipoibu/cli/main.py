@@ -83,6 +83,8 @@ def _report(error: Exception) -> int:
     elif isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         text, code = f"{where}{error.strerror}", 1
+    elif isinstance(error, MemoryError):
+        text, code = "there is no more memory", 1
     else:
         text = f"internal error: {type(error).__name__}: {error}; please report it"
         code = 1

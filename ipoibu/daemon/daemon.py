@@ -7,13 +7,16 @@ import asyncio
 import contextlib
 import logging
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotReady
+from ipoibu.base.exhaustion import EXHAUSTION
 from ipoibu.base.limits import NAMESPACE_LOOK_S
 from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.control.server import Action
@@ -29,6 +32,7 @@ from ipoibu.daemon.process.watchdog import Watchdog
 from ipoibu.daemon.runnable import MakeEndpoint, RunnableEndpoint
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.endpoint.handover import Handover
+from ipoibu.fabric.loop_thread import Loop
 from ipoibu.host.cpu_latency import bounded_cpu_latency
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netns import NetworkNamespace
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     from ipoibu._core import TapDevice, TunPacketDevice
     from ipoibu.daemon.metrics.metrics_server import MetricsServer
     from ipoibu.endpoint.api.endpoint import Endpoint
+
+EXHAUSTED: Final = "there is no more memory: raise the limit (`ulimit -v`, MemoryMax= of systemd)"
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +136,39 @@ class Daemon:
                 self._metrics = MetricsServer(self._config.metrics)
                 stack.callback(self._metrics.close)
             self._confine(self._config)
-            asyncio.run(self._main())
+            runner = stack.enter_context(asyncio.Runner(loop_factory=Loop))
+            stack.enter_context(self._prepared(runner.get_loop()))
+            runner.run(self._main())
+
+    @contextlib.contextmanager
+    def _prepared(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """End in order when there is no more memory, on whichever thread."""
+
+        def died(arguments: threading.ExceptHookArgs) -> None:
+            if not EXHAUSTION.is_one(arguments.exc_value):
+                threading.__excepthook__(arguments)
+
+        def ignored(arguments: sys.UnraisableHookArgs) -> None:
+            if not EXHAUSTION.is_one(arguments.exc_value):
+                sys.__unraisablehook__(arguments)
+
+        def end() -> None:
+            loop.call_soon_threadsafe(self._fail, EXHAUSTED)
+
+        line = f"ipoibu: {self._config.name}: {EXHAUSTED}"
+        EXHAUSTION.prepare(end, line)
+        threading.excepthook, sys.unraisablehook = died, ignored
+        try:
+            yield
+        except MemoryError as error:
+            EXHAUSTION.is_one(error)
+            raise LinkError(f"{self._config.name}: {EXHAUSTED}") from error
+        finally:
+            EXHAUSTION.forget()
+            threading.excepthook, sys.unraisablehook = (
+                threading.__excepthook__,
+                sys.__unraisablehook__,
+            )
 
     async def _main(self) -> None:
         loop = asyncio.get_running_loop()
@@ -158,6 +196,9 @@ class Daemon:
             except (NotReady, NoSuchDevice):
                 if self._stop.is_set():  # while the interface waited for its device
                     return
+                raise
+            except MemoryError as error:
+                EXHAUSTION.is_one(error)  # the end needs the reserve
                 raise
             stack.push_async_callback(interface.close)
             stack.push_async_callback(children.close)

@@ -9,14 +9,34 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from ipoibu.base.exhaustion import EXHAUSTION
+
 _T = TypeVar("_T")
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop that goes on, as far as the end of the process, when it gets no memory itself."""
+
+    def run_forever(self) -> None:
+        while True:
+            try:
+                super().run_forever()
+            except MemoryError as error:
+                if not EXHAUSTION.is_one(error):
+                    raise
+            else:
+                return
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not EXHAUSTION.is_one(context.get("exception")):
+            super().call_exception_handler(context)
 
 
 class LoopThread:
     """Runs `loop` from `start` to `stop`, which any other thread may call."""
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = Loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
 
     @property

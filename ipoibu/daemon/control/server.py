@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipoibu.base.errors import IpoibuError, UsageError
+from ipoibu.base.exhaustion import EXHAUSTION
 from ipoibu.base.limits import (
     CAPTURE_PENDING_BYTES,
     CAPTURES_MAX,
@@ -258,6 +259,8 @@ class ControlServer:
             except (OSError, TimeoutError):
                 raise
             except Exception as error:
+                if EXHAUSTION.is_one(error):
+                    return
                 # Report the defect to the client; the interface goes on.
                 text = f"internal error: {type(error).__name__}: {error}"
                 _log.error("%s: %s", self._name, text)

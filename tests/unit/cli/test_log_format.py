@@ -48,3 +48,23 @@ def test_the_last_line_of_a_command_that_fails_is_an_error(journal: bool, prefix
     program = "from ipoibu.cli.main import main; main(['up', 'ib0'])"
     (line,) = _lines(program, journal)
     assert line.startswith(f"{prefix}no device given")
+
+
+NO_MEMORY = """
+import logging
+from ipoibu.cli.log_format import start_log
+from ipoibu.base.exhaustion import EXHAUSTION
+start_log(logging.INFO)
+EXHAUSTION.prepare(lambda: logging.error("it ends"), "")
+for error in (ValueError("a defect"), MemoryError()):
+    try:
+        raise error
+    except Exception:
+        logging.exception("not handled")
+"""
+
+
+def test_a_lack_of_memory_is_no_defect_of_the_code_that_met_it() -> None:
+    log = "\n".join(_lines(NO_MEMORY, journal=True))
+    assert log.count("not handled") == log.count("Traceback") == 1
+    assert log.endswith("ValueError: a defect\n<3>ipoibu: ERROR: it ends")
