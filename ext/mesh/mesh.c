@@ -139,8 +139,9 @@ int ipu_mesh_create(const struct ipu_mesh_config *config, struct ipu_mesh **out)
     STAILQ_INIT(&m->ended);
     STAILQ_INIT(&m->commands);
     STAILQ_INIT(&m->events);
-    pthread_mutex_init(&m->mutex, NULL);
-    int error = set_up(m, pattern);
+    int error = -pthread_mutex_init(&m->mutex, NULL);
+    if (error == 0)
+        error = set_up(m, pattern);
     if (error < 0) {
         ipu_mesh_destroy(m);
         return error;

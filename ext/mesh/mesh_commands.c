@@ -35,13 +35,33 @@ static int put(struct ipu_mesh *m, struct mesh_command *made)
     return 0;
 }
 
-int ipu_mesh_add(struct ipu_mesh *m, uint64_t id, struct ibv_qp *qp)
+/* A turn in the life of a peer is told whether there is memory then or not: an untold end would
+ * keep the peer's place for ever. */
+static struct ipu_mesh_peer *new_peer(void)
 {
     struct ipu_mesh_peer *peer = calloc(1, sizeof *peer);
+    if (peer == NULL)
+        return NULL;
+    STAILQ_INIT(&peer->waiting);
+    for (const int *type = (int[]){IPU_MESH_READY, IPU_MESH_BROKEN, IPU_MESH_GONE, 0}; *type != 0;
+         type++) {
+        peer->turns[*type] = calloc(1, sizeof *peer->turns[*type]);
+        if (peer->turns[*type] == NULL) {
+            mesh_peer_free(peer);
+            return NULL;
+        }
+    }
+    return peer;
+}
+
+int ipu_mesh_add(struct ipu_mesh *m, uint64_t id, struct ibv_qp *qp)
+{
+    struct ipu_mesh_peer *peer = new_peer();
     struct mesh_command *made = command(MESH_ADD, id, NULL, 0);
     int error = peer == NULL || made == NULL ? -ENOMEM : ipu_rc_queue_init(&peer->queue, qp);
     if (error < 0) {
-        free(peer);
+        if (peer != NULL)
+            mesh_peer_free(peer);
         free(made);
         return error;
     }
@@ -52,7 +72,6 @@ int ipu_mesh_add(struct ipu_mesh *m, uint64_t id, struct ibv_qp *qp)
     peer->receives.qp = qp;
     peer->receives.depth = IPU_MESH_WINDOW + IPU_MESH_SLACK;
     peer->granted = IPU_MESH_WINDOW;
-    STAILQ_INIT(&peer->waiting);
     made->peer = peer;
     return put(m, made);
 }

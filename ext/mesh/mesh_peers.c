@@ -38,6 +38,8 @@ void mesh_peer_free(struct ipu_mesh_peer *peer)
         STAILQ_REMOVE_HEAD(&peer->waiting, queue);
         free(command);
     }
+    for (int type = 0; type <= IPU_MESH_GONE; type++)
+        free(peer->turns[type]);
     ipu_rc_queue_free(&peer->queue);
     ipu_group_list_free(&peer->groups);
     free(peer);
@@ -70,10 +72,15 @@ void mesh_settle(struct ipu_mesh *m)
 void mesh_peer_notify(struct ipu_mesh *m, struct ipu_mesh_peer *peer, enum ipu_mesh_event_type type,
                       const void *message, uint32_t len)
 {
-    struct mesh_event *event = malloc(sizeof *event + len);
+    struct mesh_event *event = peer->turns[type];
     bool is_full = false;
+    peer->turns[type] = NULL;
     if (event == NULL)
+        event = malloc(sizeof *event + len);
+    if (event == NULL) { /* a message that is lost: break the connection, so it starts anew */
+        mesh_peer_broke(m, peer);
         return;
+    }
     event->id = peer->id;
     event->type = type;
     event->len = len;

@@ -78,6 +78,7 @@ struct ipu_mesh_peer {
     struct ipu_group_list groups;
     struct mesh_commands waiting; /* control messages */
     int waiting_count;
+    struct mesh_event *turns[IPU_MESH_GONE + 1]; /* for the events of each type but messages */
 };
 
 struct mesh_handle {

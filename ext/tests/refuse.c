@@ -46,6 +46,7 @@ static bool refuse(void)
 
 WRAP(void *, malloc, (size_t size), (size), NULL, ENOMEM)
 WRAP(void *, calloc, (size_t n, size_t size), (n, size), NULL, ENOMEM)
+WRAP(void *, realloc, (void *old, size_t size), (old, size), NULL, ENOMEM)
 WRAP(void *, aligned_alloc, (size_t alignment, size_t size), (alignment, size), NULL, ENOMEM)
 WRAP(void *, mmap, (void *at, size_t len, int prot, int flags, int fd, off_t offset),
      (at, len, prot, flags, fd, offset), MAP_FAILED, ENOMEM)

@@ -460,6 +460,35 @@ static void bad_configurations_and_lack_of_memory_are_refused(void)
     finish();
 }
 
+/* Groups for which there is no memory mean all groups, and a handle is refused. */
+static void lack_of_memory_for_a_peer_costs_copies_and_no_peer(void)
+{
+    const struct in6_addr other = ipv4_group(200);
+    int n = 0;
+    for (bool refused = true; refused; n++) {
+        struct ipu_dest dest = {.gid = other, .qpn = IPU_MULTICAST_QPN};
+        begin(2);
+        refuse_after(n);
+        add(1);
+        for (uint8_t i = 0; i < RECVS - 4; i++) {
+            struct in6_addr mgid = ipv4_group(i);
+            ipu_unicast_group(unicast, 1, &mgid, true);
+        }
+        void *ah = ours->ops->ah_create(ours->self, &dest);
+        refused = refuse_stop();
+        CHECK(refused || ah != NULL);
+        if (ah != NULL)
+            ours->ops->ah_destroy(ours->self, ah);
+        for (uint8_t i = 0; i < RECVS - 4; i++) {
+            struct in6_addr mgid = ipv4_group(i);
+            cast(&mgid);
+            CHECK_EQ(arrived(1), 1);
+        }
+        finish();
+    }
+    CHECK_EQ(n, 5); /* room for 16, 32 and 64 groups, a handle, and none */
+}
+
 int main(void)
 {
     RUN(a_group_goes_to_its_members_and_one_cookie_comes_back);
@@ -475,5 +504,6 @@ int main(void)
     RUN(the_same_gid_with_another_queue_pair_is_a_stranger);
     RUN(a_copy_names_its_group_again);
     RUN(bad_configurations_and_lack_of_memory_are_refused);
+    RUN(lack_of_memory_for_a_peer_costs_copies_and_no_peer);
     return 0;
 }

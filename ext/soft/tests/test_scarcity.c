@@ -23,6 +23,8 @@ static bool refused(void)
     return true;
 }
 
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__real_realloc(void *old, size_t size);
@@ -35,6 +37,11 @@ int __real_epoll_create1(int flags);
 int __wrap_epoll_create1(int flags);
 int __real_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+
+void *__wrap_malloc(size_t size)
+{
+    return refused() ? NULL : __real_malloc(size);
+}
 
 void *__wrap_calloc(size_t n, size_t size)
 {

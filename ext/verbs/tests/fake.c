@@ -177,6 +177,8 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 {
     CHECK(pd == &fake.pd && access == IBV_ACCESS_LOCAL_WRITE);
     struct ibv_mr *mr = calloc(1, sizeof *mr);
+    if (mr == NULL)
+        return NULL;
     *mr = (struct ibv_mr){.addr = addr, .length = length, .lkey = 100u + (uint32_t)fake.regions++};
     return mr;
 }

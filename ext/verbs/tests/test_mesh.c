@@ -8,6 +8,7 @@
 #include "fake_rc.h"
 #include "fabric/group_list.h"
 #include "mesh/mesh.h"
+#include "tests/refuse.h"
 
 enum { MTU = 2048, FRAME = 40 + MTU, PEERS = 3, RECEIVES = IPU_MESH_WINDOW + IPU_MESH_SLACK };
 
@@ -561,6 +562,83 @@ static void commands_and_completions_wake_the_pump(void)
     end();
 }
 
+/* ---- no memory */
+
+static void a_mesh_for_which_there_is_no_memory_leaves_nothing(void)
+{
+    begin();
+    struct ipu_mesh_config config = {.pattern = &fake_rc.qp[0],
+                                     .gid = ours,
+                                     .qpn = 0x43,
+                                     .mtu = MTU,
+                                     .peers_max = PEERS,
+                                     .broadcast = broadcast};
+    int n = 0;
+    for (bool refused = true; refused; n++) {
+        struct ipu_mesh *made = NULL;
+        refuse_after(n);
+        int error = ipu_mesh_create(&config, &made);
+        refused = refuse_stop();
+        CHECK_EQ(error < 0, refused);
+        if (made != NULL)
+            ipu_mesh_destroy(made);
+    }
+    CHECK(n > 5);
+    end();
+}
+
+/* Peers come, tell us their groups, send messages that nobody reads yet, and go. */
+static void whatever_allocation_fails_a_peer_begins_and_ends_once(void)
+{
+    int n = 0;
+    for (bool refused = true; refused; n++) {
+        int added[PEERS], ready[PEERS] = {0}, gone[PEERS] = {0}, told = 0, broken = 0;
+        begin();
+        refuse_after(n);
+        for (int i = 0; i < PEERS; i++) {
+            const struct in6_addr gid = peer_gid(i);
+            const uint64_t id = (uint64_t)i + 1;
+            added[i] = ipu_mesh_add(mesh, id, &fake_rc.qp[i]);
+            CHECK(added[i] == 0 || added[i] == -ENOMEM);
+            if (added[i] < 0)
+                continue;
+            pump();
+            (void)ipu_mesh_name(mesh, id, &gid, 0x100u + (uint32_t)i, IPU_MESH_WINDOW, true);
+            struct in6_addr groups[20];
+            for (int k = 0; k < 20; k++)
+                groups[k] = group, groups[k].s6_addr[14] = (uint8_t)k;
+            (void)ipu_mesh_groups(mesh, id, groups, 20);
+            (void)ipu_mesh_group(mesh, id, &broadcast, true);
+            (void)ipu_mesh_send_control(mesh, id, "\1\0\0\0", 4);
+            void *to = handle_of(i);
+            if (to != NULL)
+                fabric->ops->ah_destroy(fabric->self, to);
+            pump();
+            arrive(i, "\x88\xb5\0\0\1\0\0\0", 8);
+            pump();
+        }
+        refused = refuse_stop();
+        for (int i = 0; i < PEERS; i++)
+            CHECK_EQ(added[i] < 0 ? 0 : ipu_mesh_remove(mesh, (uint64_t)i + 1), 0);
+        fake_rc_complete(fake_rc.send_count - fake_rc.send_next);
+        CHECK_EQ(back(0, 0), 0);
+        struct ipu_mesh_event event;
+        while (next_event(&event)) {
+            ready[event.id - 1] += event.type == IPU_MESH_READY;
+            gone[event.id - 1] += event.type == IPU_MESH_GONE;
+            told += event.type == IPU_MESH_CONTROL;
+            broken += event.type == IPU_MESH_BROKEN;
+        }
+        for (int i = 0; i < PEERS; i++)
+            CHECK(ready[i] == (added[i] == 0) && gone[i] == (added[i] == 0));
+        int peers = (added[0] == 0) + (added[1] == 0) + (added[2] == 0);
+        CHECK_EQ(told + broken, peers); /* a message that got lost ends its connection */
+        CHECK(refused || (peers == PEERS && broken == 0));
+        end();
+    }
+    CHECK(n > 10 * PEERS);
+}
+
 int main(void)
 {
     RUN(receives_are_posted_before_anything_else);
@@ -579,5 +657,7 @@ int main(void)
     RUN(a_peer_that_makes_no_room_is_given_up);
     RUN(events_that_nobody_reads_end_at_their_cap);
     RUN(commands_and_completions_wake_the_pump);
+    RUN(a_mesh_for_which_there_is_no_memory_leaves_nothing);
+    RUN(whatever_allocation_fails_a_peer_begins_and_ends_once);
     return 0;
 }
