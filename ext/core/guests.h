@@ -9,9 +9,9 @@
  * thread.
  */
 enum {
-    IPU_GUESTS_MAX = 16384,    /* addresses; ETHERNET_GUESTS_MAX in limits.py */
-    IPU_HOSTS_MAX = 16384,     /* ETHERNET_NEIGHBOURS_MAX in limits.py */
-    IPU_GUEST_QPNS_MAX = 1024, /* GUEST_QUEUE_PAIRS_MAX in limits.py */
+    IPU_GUESTS_MAX = 16384, /* addresses */
+    IPU_HOSTS_MAX = 16384,
+    IPU_GUEST_QPNS_MAX = 1024,
 };
 
 struct ipu_guests {

@@ -2,8 +2,7 @@
 #ifndef IPU_LIMITS_H
 #define IPU_LIMITS_H
 
-/* The most TX queues of one interface; each has a pump of its own. QUEUES_MAX in
- * ipoibu/base/limits.py. */
+/* The most TX queues of one interface; each has a pump of its own. */
 enum { IPU_TX_QUEUES_MAX = 16 };
 
 #endif

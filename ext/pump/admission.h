@@ -10,15 +10,15 @@
 #include "pump/neigh.h"
 
 /*
- * Selects the ARP and ND messages that the engine gets when there are more than it can read. The
- * first three numbers are messages a second; ipoibu/base/limits.py has the same numbers and their
- * reasons.
+ * Selects the ARP and ND messages that the engine gets when there are more than it can read, which
+ * is some 5000 a second. A host announces itself 3 times, and asks at most 3 times in 3 s. The
+ * first four numbers are messages a second.
  */
 enum {
-    IPU_ADMISSION_PER_SENDER = 256, /* of one queue pair, */
+    IPU_ADMISSION_PER_SENDER = 256, /* of one queue pair: a router with many neighbours, */
     IPU_ADMISSION_OVERHEARD = 64,   /* requests of a neighbour for others among them */
     IPU_ADMISSION_STRANGERS = 500,  /* of all hosts that are no neighbours */
-    IPU_ADMISSION_KNOWN = 2000,     /* about neighbours */
+    IPU_ADMISSION_KNOWN = 2000,     /* about neighbours: at most so many restart at once */
     IPU_ADMISSION_ANSWERS = 16,     /* to each of our questions */
     IPU_ADMISSION_OWN_MAX = 3074,   /* our addresses, others that we answer for, all */
     IPU_ADMISSION_SLOTS = 1024,     /* of senders, and of questions */

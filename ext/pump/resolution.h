@@ -13,24 +13,28 @@
  * Selects the misses that may begin a resolution, which costs the engine events and timers, and the
  * link broadcasts. Somebody who makes our host send to invented addresses, or scans the link from
  * it, gets a share, and hosts that have answered, gateways, and addresses that are asked for again
- * do not wait behind him. ext/README.md has the theory ("New resolutions"); ipoibu/base/limits.py
- * has the same numbers and their reasons.
+ * do not wait behind him. One costs the engine 0.1 ms or more, and the link three broadcasts; an
+ * answer gives its place back. ext/README.md has the theory ("New resolutions").
  */
 enum {
-    IPU_RESOLUTIONS = 1024,                 /* unanswered ones at once, of strangers, */
-    IPU_RESOLUTIONS_PER_S = 240,            /* and how many of them a second makes room for; */
-    IPU_RESOLUTION_SHARE_PER_S = 80,        /* the same of one kind of packet, or one program */
-    IPU_RESOLUTIONS_KNOWN = 8192,           /* of hosts that have answered, and of gateways */
+    /* Unanswered ones at once, of strangers: Linux gc_thresh3 counts such neighbours; and how many
+     * of them a second makes room for: Linux has 1024 in 3 s. */
+    IPU_RESOLUTIONS = 1024,
+    IPU_RESOLUTIONS_PER_S = 240,
+    IPU_RESOLUTION_SHARE_PER_S = 80, /* of one program, or kind of packets: a scanner's rate */
+    /* The same of hosts that have answered, and of gateways: all neighbours of a busy host, after a
+     * flush. */
+    IPU_RESOLUTIONS_KNOWN = 8192,
     IPU_RESOLUTIONS_KNOWN_PER_S = 2000,     /* */
     IPU_RESOLUTION_KNOWN_SHARE_PER_S = 700, /* */
     IPU_RESOLUTION_QUESTIONS = 4096,        /* about routes */
     IPU_RESOLUTION_QUESTIONS_PER_S = 3000,  /* */
     IPU_RESOLUTION_QUESTION_SHARE_PER_S = 1000,
     IPU_RESOLUTION_BEGUN_MS = 3500, /* the engine asks for 3 s, and refuses for another one */
-    IPU_RESOLUTION_AGAIN_MS = 200,  /* a program that repeats waits so long; a scanner does not */
+    IPU_RESOLUTION_AGAIN_MS = 200,  /* TCP, DNS and ping repeat after a second; a scanner at once */
     IPU_RESOLUTION_BEGUN_SLOTS = 8192, /* as many resolutions as may be under way */
     IPU_RESOLUTION_KNOWN_SLOTS = 16384,
-    IPU_RESOLUTION_REFUSED_SLOTS = 65536, /* the refusals of some seconds */
+    IPU_RESOLUTION_REFUSED_SLOTS = 65536, /* a second of 50 000 a second */
     IPU_RESOLUTION_SHARES = 256,          /* kinds, and programs, with a share of their own */
 };
 

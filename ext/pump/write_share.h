@@ -23,17 +23,18 @@
  * So a sender that has the pump for itself, or that writes as little as the others, loses nothing.
  * A merged frame counts as one write, and the pump never drops it. Senders that we have no address
  * handle of share one place, or invented senders would have as many shares as they have addresses.
- * ipoibu/base/limits.py has the same numbers and their reasons.
+ * A write takes about as long as the receipt of three packets (bench/notes/floods.md).
  */
 enum {
-    IPU_WRITE_SHARE_UNIT = 4096,    /* a unit: a packet, or so many bytes of a longer one */
-    IPU_WRITE_SHARE_BACKLOG = 1024, /* packets */
-    IPU_WRITE_SHARE_IDLE = 64,
-    IPU_WRITE_SHARE_WINDOW = 256,  /* units */
-    IPU_WRITE_SHARE_LEAST = 32,    /* writes of a sender in each window; an active sender had as
-                                      many units */
-    IPU_WRITE_SHARE_SENDERS = 64,  /* further senders share the places */
-    IPU_WRITE_SHARE_STRANGERS = 0, /* the place of all of them */
+    /* A unit: a packet, or so many bytes of a longer one, as the longest datagram has. */
+    IPU_WRITE_SHARE_UNIT = 4096,
+    IPU_WRITE_SHARE_BACKLOG = 1024, /* packets without a pause: 4 full rounds, some 3 ms */
+    IPU_WRITE_SHARE_IDLE = 64,      /* packets: a full batch */
+    IPU_WRITE_SHARE_WINDOW = 256,   /* units: a full round */
+    IPU_WRITE_SHARE_LEAST = 32,     /* writes of a sender in each window; an active sender had as
+                                       many units; a stream has 5 acknowledgements */
+    IPU_WRITE_SHARE_SENDERS = 64,   /* further senders share the places */
+    IPU_WRITE_SHARE_STRANGERS = 0,  /* the place of all of them */
 };
 
 struct ipu_write_share {

@@ -216,7 +216,6 @@ cdef extern from "pump/route.h" nogil:
         IPU_ROUTE_FIELD_SOURCE
         IPU_ROUTE_FIELD_TOS
         IPU_ROUTE_FIELD_PORTS
-        IPU_HOPS_MAX
     struct ipu_hop:
         in6_addr gateway
         uint32_t weight
@@ -276,8 +275,6 @@ ROUTE_ASK = IPU_ROUTE_ASK
 ROUTE_FIELD_SOURCE = IPU_ROUTE_FIELD_SOURCE
 ROUTE_FIELD_TOS = IPU_ROUTE_FIELD_TOS
 ROUTE_FIELD_PORTS = IPU_ROUTE_FIELD_PORTS
-ROUTE_HOPS_MAX = IPU_HOPS_MAX
-TX_QUEUES_MAX = IPU_TX_QUEUES_MAX
 
 cdef class Event:
     """One event of the pump. `type` says which of the other fields are set (ext/pump/pump_abi.h)."""
@@ -539,7 +536,7 @@ cdef class Pump:
                   hops: list[tuple[bytes | None, int]] | None = None, uint32_t fields=0) -> None:
         """A route of a kind ROUTE_...; `prefix_len` counts 96 more for IPv4.
 
-        ROUTE_MULTIPATH has `hops`, at most ROUTE_HOPS_MAX: gateway (None: on-link) and weight of each.
+        ROUTE_MULTIPATH has `hops`, at most IPU_HOPS_MAX: gateway (None: on-link) and weight of each.
         ROUTE_ASK makes the pump forget all answers; its flows differ in `fields` (ROUTE_FIELD_...).
         """
         cdef bytes data = encoded_hops(hops)

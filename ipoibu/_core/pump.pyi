@@ -50,8 +50,6 @@ ROUTE_ASK: Final[int]
 ROUTE_FIELD_SOURCE: Final[int]
 ROUTE_FIELD_TOS: Final[int]
 ROUTE_FIELD_PORTS: Final[int]
-ROUTE_HOPS_MAX: Final[int]
-TX_QUEUES_MAX: Final[int]
 
 class Event:
     @property

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """All caps and timers, with their units and the sources of their numbers.
 
-Names end in their unit: `_s` seconds, `_bytes`, `_packets`; a name without one counts things.
+Names end in their unit: `_s` seconds, `_bytes`, `_packets`; a name without one counts things. Numbers that
+C has, too, come from C (ext/python/c_limits.py).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from ipoibu.base import c_limits
+
 # Sizes on the wire
-ENCAP_LEN: Final = 4  # RFC 4391 §6
-GRH_LEN: Final = 40  # InfiniBand: the space before every UD receive, with or without a GRH (E4)
+ENCAP_LEN: Final = c_limits.ENCAP_LEN  # RFC 4391 §6
+GRH_LEN: Final = (
+    c_limits.GRH_LEN
+)  # InfiniBand: the space before every UD receive, with or without a GRH (E4)
 IB_MTUS: Final = (256, 512, 1024, 2048, 4096)
 SOFT_OVERHEAD_BYTES: Final = 72  # IPv6, UDP, BTH, DETH and ICRC of a datagram of the built-in HCA
 SOFT_IPV4_OVERHEAD_BYTES: Final = 52  # with IPv4 in place of IPv6
-SOFT_DATAGRAM_MAX_BYTES: Final = 9144  # ext/soft/objects.h
+SOFT_DATAGRAM_MAX_BYTES: Final = c_limits.SOFT_MAX_DATAGRAM
 ROCE_OVERHEAD_BYTES: Final = 80  # the part of the net device's MTU that rxe reserves for headers
 DEFAULT_IB_MTU: Final = 2048  # RFC 4391 §7 (T1)
 IPV6_MIN_MTU: Final = 1280  # RFC 8200 §5 (T3)
@@ -25,9 +30,9 @@ CONNECTED_MTU: Final = 65520  # Linux ib_ipoib, IPOIB_CM_MTU
 BUSY_POLL_MAX_US: Final = 1_000_000  # more than a second would be a busy loop by mistake
 CPU_LATENCY_MAX_US: Final = 1_000_000  # no CPU takes so long to wake
 
-# Pumps of one interface (IPU_TX_QUEUES_MAX). Linux has 256 (MAX_TAP_QUEUES), but one of ours
+# Pumps of one interface. Linux has 256 (MAX_TAP_QUEUES), but one of ours
 # receives for all, and is busy long before 16 others are.
-QUEUES_MAX: Final = 16
+QUEUES_MAX: Final = c_limits.TX_QUEUES_MAX
 
 NEIGH_KEPT_MAX: Final = 256  # neighbours that a restart keeps; the pump learns them in one batch
 CHILDREN_MAX: Final = 127  # with the parent, these fill the P_Key table of the built-in HCA
@@ -159,43 +164,10 @@ DHCP6_RELEASE_S: Final = 2.5  # of our own: the end of an interface waits no lon
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 
-# ARP and ND that the pump passes to the engine, messages a second (ext/pump/admission.h). The engine
-# reads some 5000; a host announces itself 3 times, and asks at most 3 times in 3 s.
-CONTROL_PER_SENDER: Final = 256  # messages of one queue pair: a router with many neighbours
-CONTROL_OVERHEARD: Final = 64  # requests of a neighbour for other hosts among them
-CONTROL_STRANGERS: Final = 500  # messages of all hosts that are no neighbours
-CONTROL_KNOWN: Final = 2000  # messages about neighbours: at most so many restart at once
-CONTROL_ANSWERS: Final = 16  # answers to each of our requests
-CONTROL_SLOTS: Final = 1024  # IPU_ADMISSION_SLOTS: counters of senders, and of our questions
-# Misses that begin a resolution (ext/pump/resolution.h). One costs the engine 0.1 ms or more, and the
-# link three broadcasts; an answer gives its place back. Strangers, and addresses that were refused and are
-# asked for again, have a budget each.
-RESOLUTIONS_MAX: Final = 1024  # without an answer at once; Linux gc_thresh3 counts such neighbours
-RESOLUTIONS_PER_S: Final = 240  # places that become free again: Linux has 1024 in 3 s
-RESOLUTION_SHARE_PER_S: Final = 80  # of one program, or one kind of packets: a scanner's rate
-RESOLUTIONS_KNOWN_MAX: Final = 8192  # the same of hosts that have answered, and of gateways: ...
-RESOLUTIONS_KNOWN_PER_S: Final = 2000  # ... all neighbours of a busy host, after a flush
-RESOLUTION_KNOWN_SHARE_PER_S: Final = 700
-ROUTE_QUESTIONS_MAX: Final = 4096  # the same of flows whose route we ask the kernel for
-ROUTE_QUESTIONS_PER_S: Final = 3000
-ROUTE_QUESTION_SHARE_PER_S: Final = 1000
-RESOLUTION_BEGUN_MS: Final = 3500  # later packets to the same address cost nothing for so long
-RESOLUTION_AGAIN_MS: Final = 200  # TCP, DNS and ping repeat after a second; a scanner at once
-RESOLUTION_BEGUN_SLOTS: Final = 8192  # addresses remembered: under resolution ...
-RESOLUTION_KNOWN_SLOTS: Final = 16_384  # ... that have answered ...
-RESOLUTION_REFUSED_SLOTS: Final = 65_536  # ... refused: a second of 50 000 a second
-RESOLUTION_SHARES: Final = 256  # kinds, and programs; those with the same hash share one
-# Second and third broadcasts for strangers; the budgets above bound the first ones.
+# The pump's own budgets, with their reasons: ext/pump/{admission,resolution,write_share}.h. These bound the
+# second and third broadcasts for strangers; the pump bounds the first ones (resolution.h).
 RESOLUTION_REPEATS_PER_S: Final = 160.0
 RESOLUTION_REPEATS_BURST: Final = 1024.0
-# Fair shares of a saturated pump's writes (ext/pump/write_share.h). A write takes about as long as
-# the receipt of three packets (bench/notes/floods.md).
-WRITE_SHARE_UNIT_BYTES: Final = 4096  # the longest datagram
-WRITE_SHARE_BACKLOG: Final = 1024  # packets without a pause: 4 full rounds, some 3 ms
-WRITE_SHARE_IDLE: Final = 64  # packets that a round without work takes off: a full batch
-WRITE_SHARE_WINDOW: Final = 256  # units: a full round
-WRITE_SHARE_LEAST: Final = 32  # writes of a sender in a window; a stream has 5 acknowledgements
-WRITE_SHARE_SENDERS: Final = 64  # places; senders with the same hash share one
 PEER_LOGS_PER_S: Final = 0.2  # lines of one kind that peers can cause; journald takes 333 a second
 PEER_LOGS_BURST: Final = 5.0  # such lines at once
 # Lines of one kind below a warning: neighbours learnt, groups joined. A start of many groups fits.
@@ -209,9 +181,11 @@ DROP_LOG_MAX_S: Final = 3600.0
 DROPS_NOTED_MAX: Final = 1024  # pairs of peer and counter that we remember
 
 # Ethernet hand-off
-ETHERNET_NEIGHBOURS_MAX: Final = 16_384  # MACs of hosts of the link; a pump has as many sources
+ETHERNET_NEIGHBOURS_MAX: Final = (
+    c_limits.HOSTS_MAX
+)  # MACs of hosts of the link; a pump has as many sources
 ETHERNET_PUBLISH_S: Final = 30.0  # a destination that is heard is published anew after this time
-ETHERNET_GUESTS_MAX: Final = 16_384  # addresses of guests
+ETHERNET_GUESTS_MAX: Final = c_limits.GUESTS_MAX  # addresses of guests
 ETHERNET_GUEST_ADDRESSES_MAX: Final = 1024  # of one guest, which may route for others
 ETHERNET_STATIC_MAX: Final = 4096  # addresses that an administrator binds to guests
 # A guest probes so long for an address, after its last probe; then it has announced the address.
@@ -232,7 +206,7 @@ ETHERNET_SEARCHES_BURST: Final = 64.0
 ETHERNET_DHCP_MAX: Final = 1024  # requests of guests whose replies we know
 ETHERNET_MEMBERSHIPS_MAX: Final = 8192  # pairs of guest and group
 VLAN_MAX: Final = 4094  # IEEE 802.1Q; 0 is none, and 4095 reserved
-GUEST_QUEUE_PAIRS_MAX: Final = 1024  # of one interface; ext/core/guests.h
+GUEST_QUEUE_PAIRS_MAX: Final = c_limits.GUEST_QPNS_MAX  # of one interface
 GUEST_QUEUE_PAIRS: Final = 64  # the default: the guests of a usual host
 ETHERNET_REFUSALS_MAX: Final = 256  # pairs of a guest and an address that it may not use
 ETHERNET_QUERY_S: Final = 125.0  # between two general queries to guests; RFC 3376 §8.2
@@ -245,7 +219,7 @@ ETHERNET_MEMBERSHIP_S: Final = 260.0  # RFC 3376 §8.4: 2 queries and a response
 
 # Routes
 ROUTES_MAX: Final = 131_072  # `route_max` of a pump, which refuses and counts a further route
-ROUTE_HOPS_MAX: Final = 64  # IPU_HOPS_MAX, next hops of one route; we count further ones
+ROUTE_HOPS_MAX: Final = c_limits.HOPS_MAX  # next hops of one route; we count further ones
 ROUTE_ENTRIES_MAX: Final = 2 * ROUTES_MAX  # of the kernel that we follow; RouteTable lists anew
 ROUTE_PREFIX_ENTRIES_MAX: Final = 4096  # of them to one prefix; the pump uses ROUTE_HOPS_MAX
 # A prefix with more routes has a table of its own; fewer are a shared tuple.
@@ -283,7 +257,9 @@ MESH_NAMED_PER_S: Final = 16.0  # ... so many a second: a whole list of UNICAST_
 MESH_NAMED_WAIT_S: Final = 60.0  # ... has its turns within this time; we ignore what has none
 MESH_NAMED_TOTAL_PER_S: Final = 64.0  # of all connections together, after twice the peers at once
 MESH_OURSELVES_S: Final = 60.0  # before we dial a seed again where we ourselves answered
-MESH_GROUPS_SHOWN: Final = 1024  # of one peer, by `ipoibu peers`; as many as the core tells apart
+MESH_GROUPS_SHOWN: Final = (
+    c_limits.GROUP_LIST_MAX
+)  # of one peer, by `ipoibu peers`; as many as the core tells apart
 MESH_NEWS_S: Final = 0.2  # we collect new peers for so long before we name them to the others
 MESH_ANSWER_S: Final = 10.0  # the time for a connection to open
 MESH_BACKOFF_MIN_S: Final = 1.0  # between two attempts, doubled ...
@@ -297,8 +273,10 @@ UNICAST_CONTACTS_MAX: Final = 4096
 UNICAST_GREETING_MAX: Final = 64
 UNICAST_SILENCE_S: Final = 20  # the time after which TCP gives up a silent host
 UNICAST_UNSENT_MAX: Final = 1 << 20  # bytes that wait for one peer; with more we end its connection
-UNICAST_CASTS_MAX: Final = 256  # messages to groups under way, UNICAST_CASTS
-MESH_EVENTS_MAX: Final = 1024  # iWARP: messages of peers that our thread has not read
+UNICAST_CASTS_MAX: Final = c_limits.UNICAST_CASTS  # messages to groups under way
+MESH_EVENTS_MAX: Final = (
+    c_limits.MESH_EVENTS_MAX
+)  # iWARP: messages of peers that our thread has not read
 
 # Multicast groups
 GROUPS_MAX: Final = 4096  # the engine refuses, counts and logs more; Linux has no cap, rxe 8192
@@ -337,9 +315,11 @@ RAIL_SUSPECT_MAX_S: Final = 64.0
 # first again where it has reached them all for the longest time.
 RAIL_POOR_S: Final = 1.0
 RAIL_POOR_MAX_S: Final = 64.0
-RAILS_JOINED_MAX: Final = 8  # rails with a queue pair each, of one interface: IPU_RAILS_MAX
+RAILS_JOINED_MAX: Final = c_limits.RAILS_MAX  # rails with a queue pair each, of one interface
 RAIL_PEERS_MAX: Final = 256  # hosts to which flows are spread over rails; further ones use one rail
-RAIL_STRANGERS_MAX: Final = 16  # hellos under way to hosts that have answered none
+RAIL_STRANGERS_MAX: Final = (
+    c_limits.RAILS_STRANGERS
+)  # hellos under way to hosts that have answered none
 RAIL_TARGETS_MAX: Final = 16  # as the bonding driver's arp_ip_target
 OPEN_WAIT_LOGGED_S: Final = 2.0  # a longer wait gets a line in the log
 
@@ -421,6 +401,6 @@ RDMACM_RETRIES: Final = 6  # of each packet: software adapters lose some; with 7
 RDMACM_RNR_RETRIES: Final = 6  # 7 is for ever
 RDMACM_RESOLVE_S: Final = 2.0  # the kernel's time to resolve an address, and a route
 RDMACM_ANSWER_S: Final = 10.0  # a peer's time to answer; rdma_cm itself would wait for a minute
-GSI_DATAGRAMS_MAX: Final = 256  # of queue pair 1 of the built-in HCA, IPU_SOFT_GSI_DEPTH
+GSI_DATAGRAMS_MAX: Final = c_limits.SOFT_GSI_DEPTH  # of queue pair 1 of the built-in HCA
 CM_ROUND: Final = 64  # datagrams handled before timers and requests get a turn
 CM_ANSWERS_BURST: Final = 100.0

@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from ipoibu.base import limits
+from ipoibu.base import c_limits, limits
 
 
 class Filler(enum.Enum):
@@ -35,7 +35,7 @@ class Table:
 
     `holders` are the places of the entries: `FILE:CLASS.ATTRIBUTE` in Python, `FILE:WHAT` in C. Indices of
     the same entries stand beside them.
-    `cap` counts `unit`; `in_c` is the constant that has the same value in C, as `HEADER:NAME`.
+    `cap` counts `unit`.
     `entry_bytes` bounds the memory of an entry, with its share of the indices.
     `full` says what happens beyond the cap.
     `counter` counts that; empty where the oldest entry goes and nobody has to know.
@@ -52,7 +52,6 @@ class Table:
     counter: str = ""
     is_logged: bool = False
     unit: str = "entries"
-    in_c: str = ""
     steps: int = 1
 
     @property
@@ -252,7 +251,6 @@ _ETHERNET: Final = (
         900,
         "of those to which no guest sends, the longest silent goes",
         "ethernet_neighbour_evicted",
-        in_c="core/guests.h:IPU_HOSTS_MAX",
     ),
     Table(
         "addresses of guests",
@@ -270,7 +268,6 @@ _ETHERNET: Final = (
         1600,
         "addresses that no guest has claimed go first, then those silent for longest",
         "ethernet_guest_evicted",
-        in_c="core/guests.h:IPU_GUESTS_MAX",
     ),
     Table(
         "addresses of one guest",
@@ -434,7 +431,6 @@ _MESH: Final = (
         limits.MESH_GROUPS_SHOWN,
         250,
         "further ones are not shown",
-        in_c="fabric/group_list.h:IPU_GROUP_LIST_MAX",
     ),
     Table(
         "places as they were read",
@@ -730,66 +726,60 @@ _CORE: Final = (
         "resolutions under way",
         ("pump/resolution.c:begun",),
         (_LINK, _LOCAL),
-        limits.RESOLUTION_BEGUN_SLOTS,
+        c_limits.RESOLUTION_BEGUN_SLOTS,
         16,
         "the former address with the same hash goes; budgets bound the resolutions",
         "tx_resolution_limited",
         True,
-        in_c="pump/resolution.h:IPU_RESOLUTION_BEGUN_SLOTS",
         filled_by="a_scan_gets_a_third_at_once_and_then_its_share",
     ),
     CoreTable(
         "hosts that have answered",
         ("pump/resolution.c:known",),
         (_LINK,),
-        limits.RESOLUTION_KNOWN_SLOTS,
+        c_limits.RESOLUTION_KNOWN_SLOTS,
         4,
         "the former address with the same hash goes",
-        in_c="pump/resolution.h:IPU_RESOLUTION_KNOWN_SLOTS",
         filled_by="hosts_that_have_answered_and_gateways_do_not_wait_behind_strangers",
     ),
     CoreTable(
         "addresses for which we did not ask",
         ("pump/resolution.c:refused",),
         (_LINK, _LOCAL),
-        limits.RESOLUTION_REFUSED_SLOTS,
+        c_limits.RESOLUTION_REFUSED_SLOTS,
         4,
         "the former address with the same hash goes",
-        in_c="pump/resolution.h:IPU_RESOLUTION_REFUSED_SLOTS",
         filled_by="a_scanner_that_repeats_at_once_gains_nothing",
     ),
     CoreTable(
         "senders of ARP and ND",
         ("pump/admission.h:by_sender",),
         (_LINK,),
-        limits.CONTROL_SLOTS,
+        c_limits.ADMISSION_SLOTS,
         2,
         "senders with the same hash share a place",
         "rx_control_limited",
         True,
-        in_c="pump/admission.h:IPU_ADMISSION_SLOTS",
         filled_by="one_sender_and_all_strangers_together_have_a_bound",
     ),
     CoreTable(
         "questions by ARP and ND",
         ("pump/admission.h:asked",),
         (_LOCAL,),
-        limits.CONTROL_SLOTS,
+        c_limits.ADMISSION_SLOTS,
         32,
         "the former question with the same hash goes",
-        in_c="pump/admission.h:IPU_ADMISSION_SLOTS",
         filled_by="questions_share_their_places",
     ),
     CoreTable(
         "senders to a saturated pump",
         ("pump/write_share.h:writes",),
         (_LINK,),
-        limits.WRITE_SHARE_SENDERS,
+        c_limits.WRITE_SHARE_SENDERS,
         32,
         "senders with the same hash share a place",
         "rx_over_share",
         True,
-        in_c="pump/write_share.h:IPU_WRITE_SHARE_SENDERS",
         filled_by="strangers_share_one_place",
     ),
     CoreTable(
@@ -800,7 +790,6 @@ _CORE: Final = (
         128,
         "the engine keeps the cap",
         "commands_bad",
-        in_c="core/guests.h:IPU_GUESTS_MAX",
         filled_by="a_full_table_refuses_new_entries_and_changes_known_ones",
     ),
     CoreTable(
@@ -821,7 +810,6 @@ _CORE: Final = (
         limits.MESH_GROUPS_SHOWN,
         16,
         "the peer gets the messages to all groups",
-        in_c="fabric/group_list.h:IPU_GROUP_LIST_MAX",
         filled_by="groups_of_a_peer_end_at_their_cap",
     ),
     CoreTable(
@@ -833,7 +821,6 @@ _CORE: Final = (
         "the new message is lost",
         "unicast_tx_full",
         True,
-        in_c="unicast/unicast_state.h:UNICAST_CASTS",
         filled_by="too_many_casts_are_lost_and_counted_with_their_cookies",
     ),
     CoreTable(
@@ -856,7 +843,6 @@ _CORE: Final = (
         "the host gets none in return",
         "rails_hello_busy",
         True,
-        in_c="rails/rails_state.h:RAILS_STRANGERS",
         filled_by="a_flood_of_strangers_leaves_frames_to_peers",
     ),
     CoreTable(
@@ -866,7 +852,6 @@ _CORE: Final = (
         limits.MESH_EVENTS_MAX,
         2100,
         "the connection ends",
-        in_c="mesh/mesh_state.h:MESH_EVENTS_MAX",
         filled_by="events_that_nobody_reads_end_at_their_cap",
     ),
     CoreTable(
@@ -878,7 +863,6 @@ _CORE: Final = (
         "the new datagram is lost",
         "drop_gsi",
         True,
-        in_c="fabric/soft_gsi.h:IPU_SOFT_GSI_DEPTH",
         filled_by="test_a_flood_of_datagrams_does_not_keep_interfaces_waiting",
     ),
 )

@@ -13,7 +13,8 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.base.addr import IpAddress
-from ipoibu.base.limits import ADVERTISED_MAX, CONTROL_STRANGERS, ROUTERS_UNPROVEN_MAX
+from ipoibu.base.c_limits import ADMISSION_STRANGERS
+from ipoibu.base.limits import ADVERTISED_MAX, ROUTERS_UNPROVEN_MAX
 from ipoibu.lab import Lab
 from ipoibu.lab.host import INTERFACE, Host
 from tests.attack import attacks
@@ -260,7 +261,7 @@ def test_invented_senders_are_refused_and_logged_and_a_new_host_is_reachable_at_
     assert 1 <= counted(far, REFUSALS[1]) - seconds <= took_s + 2
     lines = far.log().count("too many ARP and ND messages")  # of all tests: they share a rate
     assert 1 <= lines <= counted(far, REFUSALS[1])
-    assert len(far.ask("neigh")) - known <= CONTROL_STRANGERS * (took_s + 1) + 100
+    assert len(far.ask("neigh")) - known <= ADMISSION_STRANGERS * (took_s + 1) + 100
 
 
 # Router advertisements
@@ -299,7 +300,7 @@ def test_invented_routers_and_prefixes_fill_neither_the_kernel_nor_the_place_of_
         assert host.run(["sysctl", "-qw", takes_routes]).returncode == 0
         own = _routes(host)
         flood = attacks.router_advertisements(_target(host, until, "datagram"), kind)
-        with attacker.flood(router, host, flood, 2 * CONTROL_STRANGERS):
+        with attacker.flood(router, host, flood, 2 * ADMISSION_STRANGERS):
             until(lambda: counted(host, "rx_control") > ADVERTISEMENTS)
             assert _routes(host) <= own + most + 1  # the router of the prefixes
             until(reaches)

@@ -15,12 +15,8 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.base.addr import IpAddress
-from ipoibu.base.limits import (
-    RESOLUTION_REPEATS_BURST,
-    RESOLUTION_REPEATS_PER_S,
-    RESOLUTIONS_MAX,
-    RESOLUTIONS_PER_S,
-)
+from ipoibu.base.c_limits import RESOLUTIONS, RESOLUTIONS_PER_S
+from ipoibu.base.limits import RESOLUTION_REPEATS_BURST, RESOLUTION_REPEATS_PER_S
 from ipoibu.lab import Lab
 from ipoibu.lab.host import INTERFACE, Host
 from tests.attack import attacks, scan
@@ -110,7 +106,7 @@ def test_a_scan_by_a_local_program_leaves_tcp_and_new_hosts_alone(lab: Lab, unti
         took = sorted(answer_ms(near, address) for address in NEW)  # one packet each
     assert took[len(took) // 2] < RESOLVED_MS, took
     passed_s = time.monotonic() - began
-    bound = RESOLUTIONS_MAX + RESOLUTION_REPEATS_BURST
+    bound = RESOLUTIONS + RESOLUTION_REPEATS_BURST
     bound += (RESOLUTIONS_PER_S + RESOLUTION_REPEATS_PER_S) * passed_s + 100
     assert counted(near, "tx_multicast_packets") - sent < bound
     assert "too many new addresses" in near.log()

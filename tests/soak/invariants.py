@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ipoibu.daemon.metrics.counters import sections
 from ipoibu.lab.host import Host
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -15,21 +16,9 @@ FDS_MORE: Final = 8  # control clients, connections that are being made
 RSS_MORE_BYTES: Final = 24 << 20  # tables and buffers that are used for the first time
 RSS_FACTOR: Final = 1.25
 
-# docs/counters.md: a packet from the fabric or from the engine ends in exactly one of these.
-RX_ENDS: Final = (
-    "rx_packets",
-    "rx_control",
-    "rx_control_limited",
-    "rx_unconcerned",
-    "rx_over_share",
-    "rx_short",
-    "rx_type",
-    "rx_echo",
-    "rx_malformed",
-    "rx_failed",
-    "rx_device_full",
-    "rx_device_error",
-    "rx_event_ring_full",
+# A packet from the fabric or from the engine ends in exactly one of these (docs/counters.md).
+RX_ENDS: Final = tuple(
+    end for section in sections() for end in section.ends if end.startswith("rx_")
 )
 FABRIC_DROPS: Final = "fabric.drop_"
 # Dropped before the HCA's counter of received packets, or counted besides.

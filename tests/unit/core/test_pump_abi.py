@@ -13,7 +13,6 @@ from typing import get_args
 import pytest
 
 from ipoibu import _core
-from ipoibu.base.limits import QUEUES_MAX
 from ipoibu.endpoint.datapath.tx_queues import TxQueues
 from ipoibu.endpoint.interface import shell
 from ipoibu.proto.effects import Effect, NeighAction
@@ -31,12 +30,9 @@ def test_the_engine_numbers_neighbour_actions_as_the_pump_does() -> None:
         assert action == getattr(_core, f"NEIGH_{action.name}")
 
 
-def test_the_limit_of_queues_is_the_cores() -> None:
-    assert QUEUES_MAX == _core.TX_QUEUES_MAX
-
-
-def test_the_stubs_are_made_from_the_sources() -> None:
-    subprocess.run([sys.executable, ROOT / "ext/python/stubs.py", "--check"], check=True)
+@pytest.mark.parametrize("script", ["stubs.py", "c_limits.py"])
+def test_stubs_and_shared_numbers_are_made_from_the_sources(script: str) -> None:
+    subprocess.run([sys.executable, ROOT / "ext/python" / script, "--check"], check=True)
 
 
 def test_each_command_has_a_handler_and_a_method() -> None:

@@ -4,27 +4,17 @@ the budgets in virtual time."""
 
 from __future__ import annotations
 
-import re
 from ipaddress import IPv4Address
-from pathlib import Path
 
 from ipoibu import _core
-from ipoibu.base import limits
+from ipoibu.base import c_limits
 from ipoibu.base.addr import Gid
 from ipoibu.base.route import key_of
 from ipoibu.wire import ip
 from ipoibu.wire.icmp import unreachable_untrusted
 
-HEADER = Path(__file__).parents[3] / "ext/pump/resolution.h"
 OURS, GATEWAY = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.254")
 UDP = 17
-NAMES = {
-    "RESOLUTIONS": "RESOLUTIONS_MAX",
-    "RESOLUTIONS_KNOWN": "RESOLUTIONS_KNOWN_MAX",
-    "RESOLUTION_QUESTIONS": "ROUTE_QUESTIONS_MAX",
-    "RESOLUTION_QUESTIONS_PER_S": "ROUTE_QUESTIONS_PER_S",
-    "RESOLUTION_QUESTION_SHARE_PER_S": "ROUTE_QUESTION_SHARE_PER_S",
-}
 
 
 class World:
@@ -54,19 +44,12 @@ def datagram(to: IPv4Address, port: int = 9) -> bytes:
     return ip.Ipv4(OURS, to, UDP, bytes((0x20, 0, 0, port, 0, 12, 0, 0)) + b"scan").pack()
 
 
-def test_the_limits_are_those_of_the_core() -> None:
-    found = re.findall(r"IPU_(RESOLUTION\w+) = (\d+)", HEADER.read_text("utf-8"))
-    assert len(found) == 15
-    for name, number in found:
-        assert int(number) == getattr(limits, NAMES.get(name, name))
-
-
 def test_a_scan_gets_a_share_is_counted_and_reported_once_a_second() -> None:
     world = World()
     events = [event for number in range(2000) for event in world.send(datagram(host(number)))]
     missed = [event for event in events if event.type == _core.EVENT_MISS]
     reports = [event for event in events if event.type == _core.EVENT_RESOLUTION_LIMITED]
-    assert limits.RESOLUTIONS_MAX / 3 <= len(missed) == world.counted("tx_missed")
+    assert c_limits.RESOLUTIONS / 3 <= len(missed) == world.counted("tx_missed")
     assert world.counted("tx_resolution_limited") == 2000 - len(missed) > 0
     assert 1 <= len(reports) < 60
     assert reports[0].next_hop == key_of(host(events.index(reports[0])))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import statistics
 import sys
 import tracemalloc
@@ -115,15 +114,6 @@ def test_a_table_of_the_core_is_logged_by_its_counter(table: CoreTable) -> None:
 def test_each_full_table_of_the_rails_has_a_line() -> None:
     rails = [it for it in CORE if it.holders[0].startswith("rails/")]
     assert [it.is_logged for it in rails] == [True, True]
-
-
-@pytest.mark.parametrize("table", [it for it in TABLES if it.in_c], ids=name_of)
-def test_a_cap_is_the_same_in_c(table: Table) -> None:
-    header, _, name = table.in_c.partition(":")
-    text = (ROOT / "ext" / header).read_text("utf-8")
-    found = re.search(rf"\b{name} = (\d+)", text) or re.search(rf"#define {name} +(\d+)u?\b", text)
-    assert found is not None
-    assert int(found[1]) == table.cap
 
 
 def _measured(act: Callable[[], None]) -> tuple[int, int]:
