@@ -17,6 +17,7 @@ from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.lab.underlay import ROUTED4, ROUTED6, Underlay, router_addresses
 from tests.netns.path_mtu import reaches_whole
+from tests.netns.routed import confine, hwaddr, live_peers, met, reaches, route, start
 
 pytestmark = pytest.mark.netns
 
@@ -28,69 +29,12 @@ BOTH: Final = Underlay(6, (4, 6))
 UNDERLAYS: Final = {"ipv4": ROUTED4, "ipv6": ROUTED6, "both": BOTH}
 IDS: Final = list(UNDERLAYS)
 
-# Neighbour discovery, which stays on one wire, is all that may use such addresses.
-ROUTED_ONLY: Final = """
-table inet router {{
-    chain in {{
-        type filter hook prerouting priority -300
-        ip6 nexthdr icmpv6 accept
-        ip daddr 224.0.0.0/4 counter drop
-        ip6 daddr ff00::/8 counter drop
-        ip6 daddr fe80::/10 counter drop
-        ip6 saddr fe80::/10 counter drop
-    }}
-    chain through {{
-        type filter hook forward priority 0
-        {}
-    }}
-}}
-"""
-
-
-def _route(lab: Lab, command: str) -> None:
-    """Run a shell command in the router."""
-    assert lab.router is not None
-    with lab.router.popen(["sh", "-c", command]) as process:
-        assert process.wait(60) == 0, command
-
-
-def _filter(lab: Lab, rule: str = "") -> None:
-    _route(lab, f"nft -f - << END\n{ROUTED_ONLY.format(rule)}\nEND")
-
-
-def _peers(host: Host) -> set[str]:
-    """Return the hardware addresses without their flags."""
-    return {str(row["peer"])[3:] for row in host.ask("peers") if row["state"] == "live"}
-
-
-def _hwaddr(host: Host) -> str:
-    return str(host.ask("show")["hwaddr"])[3:]
-
-
-def _met(hosts: list[Host]) -> bool:
-    return all(
-        {_hwaddr(other) for other in hosts if other is not host} == _peers(host) for host in hosts
-    )
-
-
-def _reaches(host: Host, target: object, *options: str) -> bool:
-    words = ["ping", "-c", "1", "-W", "2", *options, str(target)]
-    return host.run(words).returncode == 0
-
-
-def _start(lab: Lab, until: Until) -> None:
-    """Start all hosts, and wait until the first reaches the others."""
-    lab.start()
-    until(lambda: _met(lab.hosts))
-    for host in lab.hosts[1:]:
-        until(lambda host=host: _reaches(lab.hosts[0], host.ipv4.ip))
-
 
 @pytest.fixture
 def three(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Three hosts in three networks, without interfaces. On "both", they meet by IPv4 and send by IPv6."""
     with Lab(3, start=False, underlay=UNDERLAYS[request.param]) as lab:
-        _filter(lab)
+        confine(lab)
         if request.param == "both":
             for host in lab.hosts:
                 host.peer = str(BOTH.addresses(1)[1].ip)
@@ -105,17 +49,17 @@ on_ipv4 = pytest.mark.parametrize("three", ["ipv4"], indirect=True)
 def test_pings_of_all_sizes_and_multicast_cross_the_router(
     three: Lab, sh: Sh, until: Until
 ) -> None:
-    _start(three, until)
+    start(three, until)
     first, second, third = three.hosts
     for host in three.hosts:
         for other in three.hosts:
             if other is not host:
                 for ip in (other.ipv4.ip, other.ipv6.ip):
-                    until(lambda host=host, ip=ip: _reaches(host, ip))
+                    until(lambda host=host, ip=ip: reaches(host, ip))
     for size in (0, 1, 2, 3, 511, 1400, 2016):
-        assert _reaches(first, second.ipv4.ip, "-s", str(size), "-M", "do", "-W", "10")
+        assert reaches(first, second.ipv4.ip, "-s", str(size), "-M", "do", "-W", "10")
     for size in (0, 1, 2, 3, 511, 1400, 1996):
-        until(lambda s=size: _reaches(second, third.ipv6.ip, "-s", str(s), "-M", "do", "-W", "10"))
+        until(lambda s=size: reaches(second, third.ipv6.ip, "-s", str(s), "-M", "do", "-W", "10"))
     _multicast(sh, until, first, second)
     for host in three.hosts:
         stats = host.ask("stats")
@@ -163,7 +107,7 @@ def on(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
 def test_tcp_and_udp_streams_cross_the_router(three: Lab, mode: str, until: Until) -> None:
     for host in three.hosts:
         host.options = ["--mode", mode]
-    _start(three, until)
+    start(three, until)
     first, second, _ = three.hosts
     assert _iperf(first, second)["sum_received"]["bytes"] > 1e6
     # A socket's buffer bridges the time that a busy machine takes the receiver's CPU away.
@@ -183,9 +127,9 @@ def test_where_the_router_has_1500_bytes_what_is_longer_goes_in_fragments(
     first, second, _ = three.hosts
     for host in three.hosts:
         host.options = ["--mode", mode]
-        _route(three, f"ip route add {host.wire_ip} dev p{host.number} mtu 1500")
-    _start(three, until)
-    until(lambda: _reaches(first, second.ipv4.ip, "-s", "2016", "-M", "do"))
+        route(three, f"ip route add {host.wire_ip} dev p{host.number} mtu 1500")
+    start(three, until)
+    until(lambda: reaches(first, second.ipv4.ip, "-s", "2016", "-M", "do"))
     if mode == "connected":
         until(lambda: reaches_whole(first, str(second.ipv4.ip)))
     assert first.ask("stats")["fabric.tx_fragments"] == 1
@@ -200,15 +144,15 @@ def test_wires_of_1500_and_of_9000_bytes_share_a_link_with_one_mtu(
 ) -> None:
     first, second, _ = three.hosts
     sh(second, "ip link set eth0 mtu 1500")
-    _route(three, "ip link set p2 mtu 1500")
+    route(three, "ip link set p2 mtu 1500")
     three.start()
     until(lambda: second.ask("stats")["fabric.mesh_other_mtu"] > 0)  # it has 1444 or 1424
     mtu = second.ask("show")["mtu"]
     for host in three.hosts:
         host.stop()
         host.options = ["--mtu", str(mtu)]
-    _start(three, until)
-    until(lambda: _reaches(first, second.ipv4.ip, "-s", str(mtu - 28), "-M", "do"))
+    start(three, until)
+    until(lambda: reaches(first, second.ipv4.ip, "-s", str(mtu - 28), "-M", "do"))
     assert first.ask("stats")["fabric.tx_fragments"] == 0
 
 
@@ -216,22 +160,22 @@ def test_wires_of_1500_and_of_9000_bytes_share_a_link_with_one_mtu(
 def test_five_percent_of_loss_costs_speed_and_no_connection(three: Lab, until: Until) -> None:
     for host in three.hosts:
         host.options = ["--mode", "connected"]
-    _start(three, until)
-    _route(three, "nft delete table inet router")
-    _filter(three, "udp dport 4791 numgen random mod 100 < 5 counter drop")
+    start(three, until)
+    route(three, "nft delete table inet router")
+    confine(three, "udp dport 4791 numgen random mod 100 < 5 counter drop")
     first, second, _ = three.hosts
     assert _iperf(first, second, "-t", "5")["sum_received"]["bytes"] > 1e5
-    assert _peers(first) == {_hwaddr(host) for host in three.hosts[1:]}
+    assert live_peers(first) == {hwaddr(host) for host in three.hosts[1:]}
 
 
 @pytest.mark.parametrize("three", ["ipv4", "ipv6"], indirect=True)
 def test_a_host_that_was_killed_and_one_that_moved_come_back(
     three: Lab, sh: Sh, until: Until
 ) -> None:
-    _start(three, until)
+    start(three, until)
     first, second, third = three.hosts
     second.kill()
-    until(lambda: _hwaddr(third) in _peers(first) and len(_peers(first)) == 1)
+    until(lambda: hwaddr(third) in live_peers(first) and len(live_peers(first)) == 1)
     assert second.wire_ip is not None
     moved = second.wire_ip + 5
     length = 24 if moved.version == 4 else 64
@@ -240,16 +184,16 @@ def test_a_host_that_was_killed_and_one_that_moved_come_back(
     gateway = next(it.ip for it in router_addresses(2, ROUTED4 if length == 24 else ROUTED6))
     sh(second, f"ip -{moved.version} route replace default via {gateway}")
     second.start()
-    until(lambda: _met(three.hosts))
-    until(lambda: _reaches(third, second.ipv4.ip))
-    assert HwAddr.parse(f"00:{_hwaddr(second)}").gid.ip == moved
+    until(lambda: met(three.hosts))
+    until(lambda: reaches(third, second.ipv4.ip))
+    assert HwAddr.parse(f"00:{hwaddr(second)}").gid.ip == moved
 
 
 @on_ipv4
 def test_a_host_whose_own_address_changes_ends_with_one_line_and_is_met_at_the_new_one(
     three: Lab, sh: Sh, until: Until
 ) -> None:
-    _start(three, until)
+    start(three, until)
     first, second = three.hosts[:2]
     assert second.wire_ip is not None
     moved = second.wire_ip + 5
@@ -267,8 +211,8 @@ def test_a_host_whose_own_address_changes_ends_with_one_line_and_is_met_at_the_n
     assert "Traceback" not in second.log()
     assert second.stop() == 1
     second.start()
-    until(lambda: _met(three.hosts))
-    until(lambda: _reaches(first, second.ipv4.ip))
+    until(lambda: met(three.hosts))
+    until(lambda: reaches(first, second.ipv4.ip))
 
 
 @on_ipv4
@@ -297,10 +241,10 @@ def test_a_name_that_leads_elsewhere_is_looked_up_again(
         host.peer = "mesh.example"
         host.wrapper = ("unshare", "-m", "sh", "-c", words, "sh")
     three.start()
-    assert not any(_peers(host) for host in three.hosts)
+    assert not any(live_peers(host) for host in three.hosts)
     hosts.write_text(f"127.0.0.1 localhost\n{three.hosts[0].wire_ip} mesh.example\n")
-    until(lambda: _met(three.hosts))
-    until(lambda: _reaches(three.hosts[1], three.hosts[2].ipv4.ip))
+    until(lambda: met(three.hosts))
+    until(lambda: reaches(three.hosts[1], three.hosts[2].ipv4.ip))
 
 
 @on_ipv4
@@ -314,14 +258,14 @@ def test_strangers_neither_become_peers_nor_inject_packets(
     for host in (first, second):
         host.options = ["--peer-key-file", str(key)]
     three.start()
-    until(lambda: _peers(first) == {_hwaddr(second)})
-    until(lambda: _reaches(first, second.ipv4.ip))
+    until(lambda: live_peers(first) == {hwaddr(second)})
+    until(lambda: reaches(first, second.ipv4.ip))
     until(lambda: first.ask("stats")["fabric.mesh_key_missing"] > 0)
-    assert not _peers(stranger)
-    assert not _reaches(stranger, first.ipv4.ip)
+    assert not live_peers(stranger)
+    assert not reaches(stranger, first.ipv4.ip)
 
     before = first.ask("stats")
-    shown = HwAddr.parse(f"00:{_hwaddr(first)}")
+    shown = HwAddr.parse(f"00:{hwaddr(first)}")
     stranger.stop()
     packet = _datagram(str(stranger.wire_ip), str(first.wire_ip), int(shown.qpn))
     source = tmp_path / "packet"
@@ -360,8 +304,8 @@ def test_a_host_with_a_routed_gid_answers_by_its_hardware_address(sh: Sh, until:
             host.device = "soft:eth0,ipv6"
         lab.start()
         first, second = lab.hosts
-        assert str(HwAddr.parse(f"00:{_hwaddr(second)}").gid) == f"2001:db8::{second.number}"
-        asked = until(lambda: _asked(first, f"00:{_hwaddr(second)}"))
+        assert str(HwAddr.parse(f"00:{hwaddr(second)}").gid) == f"2001:db8::{second.number}"
+        asked = until(lambda: _asked(first, f"00:{hwaddr(second)}"))
         assert asked["method"] == "nd"
 
 
@@ -408,13 +352,13 @@ def test_the_routes_to_the_peers_choose_the_underlay(
 ) -> None:
     """Each device has a link-local address, too. The first host names the second one, or itself."""
     with Lab(3, start=False, underlay=underlay) as lab:
-        _filter(lab)
+        confine(lab)
         for host in lab.hosts:
             sh(host, f"ip address add fe80::{host.number}/64 dev eth0 nodad")
             host.device = "soft:eth0"
         if underlay is ROUTED4:
             lab.hosts[0].peer = str(lab.hosts[1].wire_ip)
-        _start(lab, until)
+        start(lab, until)
         for host in lab.hosts:
             shown = host.ask("show")
             assert shown["gid"].removeprefix("::ffff:") == str(host.wire_ip)
