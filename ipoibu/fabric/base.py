@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ipoibu.fabric.cm.service import CmService
     from ipoibu.fabric.mesh.peer_key import PeerKey
     from ipoibu.fabric.sa.client import SaClient
+    from ipoibu.wire.mesh import Locator
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,31 @@ class MeshOptions:
         return self.port or MESH_PORT
 
 
+class LinkPeers(Protocol):
+    """What a link without multicast knows of its peers; any thread may read it."""
+
+    @property
+    def named(self) -> Sequence[IpAddress]:
+        """The addresses of the peers that the operator names, as of the last look at them."""
+        ...
+
+    @property
+    def refused(self) -> IpAddress | None:
+        """The GID of the host that the link refused last because its GID has the other IP version."""
+        ...
+
+    @property
+    def has_peers(self) -> bool: ...
+
+
+class PeersUnderlay(Protocol):
+    """Chooses the GID of a port by the peers of its links."""
+
+    def enter(self, link: LinkPeers) -> Callable[[], None]:
+        """Consider the peers of this link, too, until the caller calls the result."""
+        ...
+
+
 class Port(ABC):
     """An open port of a device, which does not know the partition's parameters yet.
 
@@ -106,6 +132,11 @@ class Port(ABC):
     def sa(self) -> SaClient | None:
         """The client of the subnet administrator; None on a port that belongs to no subnet."""
 
+    @property
+    @abstractmethod
+    def underlay(self) -> PeersUnderlay | None:
+        """What chooses the GID by the peers of links without multicast; None where nothing does."""
+
     @abstractmethod
     def may_control(self) -> bool:
         """Return whether our queue pairs may use a controlled Q_Key (B3)."""
@@ -115,7 +146,7 @@ class Port(ABC):
         """Return whether the port carries traffic now. The endpoint calls this about once a second.
 
         The call updates `info.gid` if the port's GID has changed; the fabrics then send from the new
-        GID. `LinkError`: the device is gone for good.
+        GID, or are stale (`Fabric.is_stale`). `LinkError`: the device is gone for good.
         """
 
     @abstractmethod
@@ -183,6 +214,14 @@ class PeerDirectory(ABC):
     def peers(self) -> list[dict[str, Any]]:
         """Describe every connection, as `Endpoint.peers` does."""
 
+    @abstractmethod
+    def met(self) -> Mapping[Locator, HwAddr]:
+        """Return where the hosts listen that are peers, or were."""
+
+    @abstractmethod
+    def meet_again(self, met: Mapping[Locator, HwAddr]) -> None:
+        """Dial the peers of the directory whose place this one takes."""
+
 
 class Fabric(PeerDirectory):
     """The queue pairs of one interface on one port: a UD queue pair, and those of its connections.
@@ -207,6 +246,12 @@ class Fabric(PeerDirectory):
     def event_fd(self) -> int | None:
         """A descriptor that is readable while the device has events, until `Port.active` takes them.
         None: the endpoint asks `active` once a second."""
+
+    @property
+    @abstractmethod
+    def is_stale(self) -> bool:
+        """True if the port has another GID since, which this fabric cannot follow: the endpoint opens another
+        fabric in its place."""
 
     @abstractmethod
     def attach(self, mgid: Gid, mlid: int = 0) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ipoibu.base.device_name import PREFIX, GidKind, SoftName, parse_soft
 from ipoibu.base.errors import NoSuchDevice
 from ipoibu.fabric.base import KeptPort, MeshOptions, Port
@@ -11,11 +13,17 @@ from ipoibu.fabric.unicast.underlay import RouteUnderlay
 
 
 def open_port(
-    device: str, port: int = 1, kept: KeptPort | None = None, mesh: MeshOptions | None = None
+    device: str,
+    port: int = 1,
+    kept: KeptPort | None = None,
+    mesh: MeshOptions | None = None,
+    beside: Sequence[str] = (),
 ) -> Port:
     """Open a port by name, or raise `NoSuchDevice`, `NotPermitted` or `LinkError` with the reason.
 
-    The built-in HCA goes on with `kept`, and uses the address of the net device that suits the peers.
+    The built-in HCA goes on with `kept`, and uses the address of the net device that suits the peers. The
+    devices of `beside` are the interface's rails: where a route to a peer leads over one of them, each rail
+    has a route of its own to this peer.
     """
     if not device.startswith(PREFIX):
         # The RDMA libraries are optional: only RDMA devices import them.
@@ -31,17 +39,20 @@ def open_port(
         raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {port}")
     name = parse_soft(device)
     if not name.umad:
-        return SoftPort(device, kept, _underlay(name, mesh))
+        return SoftPort(device, kept, _underlay(name, mesh, beside))
     from ipoibu.fabric.soft.ib_port import SoftIbPort
 
     return SoftIbPort(name.netdev, name.umad, kept)
 
 
-def _underlay(name: SoftName, mesh: MeshOptions | None) -> RouteUnderlay | None:
+def _underlay(
+    name: SoftName, mesh: MeshOptions | None, beside: Sequence[str]
+) -> RouteUnderlay | None:
     """What chooses the address, unless the user does; None for a link with multicast."""
     if mesh is None or name.kind is not GidKind.ANY:
         return None
     try:
-        return RouteUnderlay(name.netdev, mesh)
+        others = [parse_soft(it).netdev for it in beside if it.startswith(PREFIX)]
+        return RouteUnderlay(name.netdev, mesh, [it for it in others if it != name.netdev])
     except OSError:  # there is no such device, which its HCA says
         return None

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ipoibu.base.addr import HwAddr, IpAddress
 from ipoibu.fabric.base import Fabric, PeerDirectory
+
+if TYPE_CHECKING:
+    from ipoibu.wire.mesh import Locator
 
 
 class PeeredFabric(Fabric):
@@ -30,3 +33,9 @@ class PeeredFabric(Fabric):
 
     def peers(self) -> list[dict[str, Any]]:
         return self._directory.peers()
+
+    def met(self) -> Mapping[Locator, HwAddr]:
+        return self._directory.met()
+
+    def meet_again(self, met: Mapping[Locator, HwAddr]) -> None:
+        self._directory.meet_again(met)

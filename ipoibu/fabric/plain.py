@@ -7,17 +7,26 @@ that it lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ipoibu.base.addr import Gid, HwAddr, IpAddress, Qpn
 from ipoibu.base.errors import LinkError, UsageError
 from ipoibu.base.ib import PartitionParams
-from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port, RcQueuePair, TxQueue
+from ipoibu.fabric.base import (
+    Capabilities,
+    Fabric,
+    MeshOptions,
+    PeersUnderlay,
+    Port,
+    RcQueuePair,
+    TxQueue,
+)
 
 if TYPE_CHECKING:
     from ipoibu.fabric.cm.service import CmService
     from ipoibu.fabric.sa.client import SaClient
+    from ipoibu.wire.mesh import Locator
 
 
 class MeshlessPort(Port):
@@ -38,6 +47,10 @@ class PlainPort(MeshlessPort):
 
     @property
     def sa(self) -> SaClient | None:
+        return None
+
+    @property
+    def underlay(self) -> PeersUnderlay | None:
         return None
 
     def may_control(self) -> bool:
@@ -100,9 +113,19 @@ class PeerlessFabric(Fabric):
     def peers(self) -> list[dict[str, Any]]:
         return []
 
+    def met(self) -> Mapping[Locator, HwAddr]:
+        return {}
+
+    def meet_again(self, met: Mapping[Locator, HwAddr]) -> None:
+        pass
+
 
 class PlainFabric(SilentFabric, OneQueueFabric, GuestlessFabric, PeerlessFabric):
-    """A fabric of datagrams alone."""
+    """A fabric of datagrams alone, which follows the port's GID."""
+
+    @property
+    def is_stale(self) -> bool:
+        return False
 
     def open_connection(self) -> RcQueuePair:
         raise LinkError("this device has no connected mode")

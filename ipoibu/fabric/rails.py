@@ -135,6 +135,11 @@ class RailsFabric(SilentFabric, OneQueueFabric, GuestlessFabric, PeerlessFabric)
     def native(self) -> object:
         return self._link.native
 
+    @property
+    def is_stale(self) -> bool:
+        """True if that holds for the queue pair of any rail."""
+        return any(fabric is not None and fabric.is_stale for fabric in self._fabrics)
+
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
         """Have every rail join the group; `LinkError` if the active one cannot, the others try again when
         something changes."""

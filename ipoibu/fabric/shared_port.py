@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from ipoibu.base.errors import Closed, LinkError
 from ipoibu.base.ib import PartitionParams, PortInfo
-from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, Port
+from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, PeersUnderlay, Port
 from ipoibu.fabric.unicast.reception import Receptions
 
 if TYPE_CHECKING:
@@ -75,6 +75,10 @@ class SharedPort(Port):
     @property
     def sa(self) -> SaClient | None:
         return self._port.sa
+
+    @property
+    def underlay(self) -> PeersUnderlay | None:
+        return self._port.underlay
 
     @property
     def receptions(self) -> Receptions:

@@ -23,6 +23,10 @@ class FabricWrapper(PeeredFabric):
     def event_fd(self) -> int | None:
         return self._inner.event_fd
 
+    @property
+    def is_stale(self) -> bool:
+        return self._inner.is_stale
+
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
         self._inner.attach(mgid, mlid)
 

@@ -190,32 +190,6 @@ def test_a_host_that_was_killed_and_one_that_moved_come_back(
 
 
 @on_ipv4
-def test_a_host_whose_own_address_changes_ends_with_one_line_and_is_met_at_the_new_one(
-    three: Lab, sh: Sh, until: Until
-) -> None:
-    start(three, until)
-    first, second = three.hosts[:2]
-    assert second.wire_ip is not None
-    moved = second.wire_ip + 5
-    sh(second, f"ip address add {moved}/24 dev eth0")
-    sh(
-        second,
-        f"ip address delete {second.wire_ip}/24 dev eth0; ip address add {moved}/24 dev eth0",
-    )
-    gateway = next(it.ip for it in router_addresses(2, ROUTED4))
-    sh(second, f"ip route replace default via {gateway}")
-    assert until(second.ended) == (
-        f"ib0: soft:eth0,ipv4: eth0 has the address {moved} now and no longer {second.wire_ip}, which our"
-        " hardware address contains: start the interface anew, and the other hosts meet it there"
-    )
-    assert "Traceback" not in second.log()
-    assert second.stop() == 1
-    second.start()
-    until(lambda: met(three.hosts))
-    until(lambda: reaches(first, second.ipv4.ip))
-
-
-@on_ipv4
 def test_an_interface_of_a_named_address_waits_for_it(three: Lab, sh: Sh, until: Until) -> None:
     host = three.hosts[1]
     host.device = f"soft:eth0,{host.wire_ip}"
@@ -350,20 +324,39 @@ def test_link_local_gids_across_a_router_are_logged_with_the_remedy(sh: Sh, unti
 def test_the_routes_to_the_peers_choose_the_underlay(
     underlay: Underlay, sh: Sh, until: Until
 ) -> None:
-    """Each device has a link-local address, too. The first host names the second one, or itself."""
+    """Each device has a link-local address, too. The first host names itself."""
     with Lab(3, start=False, underlay=underlay) as lab:
         confine(lab)
         for host in lab.hosts:
             sh(host, f"ip address add fe80::{host.number}/64 dev eth0 nodad")
             host.device = "soft:eth0"
-        if underlay is ROUTED4:
-            lab.hosts[0].peer = str(lab.hosts[1].wire_ip)
         start(lab, until)
         for host in lab.hosts:
             shown = host.ask("show")
             assert shown["gid"].removeprefix("::ffff:") == str(host.wire_ip)
             assert shown["gid_by"].startswith("the route to the peer ")
             assert host.ask("stats")["fabric.mesh_router"] == 0
+
+
+def test_a_lonely_first_host_goes_over_to_ipv4_and_its_longer_mtu(sh: Sh, until: Until) -> None:
+    """On 1500 bytes a link has 1424 over IPv6 and 1444 over IPv4. It names itself, as the others name it."""
+    with Lab(2, start=False, underlay=ROUTED4) as lab:
+        first, second = lab.hosts
+        confine(lab)
+        for host in lab.hosts:
+            sh(host, "ip link set eth0 mtu 1500")
+            sh(host, f"ip address add fe80::{host.number}/64 dev eth0 nodad")
+            host.device = "soft:eth0"
+        first.start()
+        assert (first.ask("show")["gid"], first.ask("show")["mtu"]) == ("fe80::1", 1424)
+        second.start()
+        until(lambda: met(lab.hosts))
+        until(lambda: reaches(first, second.ipv4.ip, "-s", str(1444 - 28), "-M", "do"))
+        shown = first.ask("show")
+        assert shown["gid"] == f"::ffff:{first.wire_ip}"
+        assert shown["gid_by"].startswith(f"the route to the peer {second.wire_ip} by the router")
+        assert shown["mtu"] == 1444
+        assert "are of different IP versions" in first.log()
 
 
 def test_an_address_of_no_use_across_the_router_is_refused(sh: Sh) -> None:

@@ -340,6 +340,7 @@ def _open_single(
             port.receptions,
             mtu_bytes=datagram_mtu_bytes,
             takes_connections=config.mode == "connected" and port.cm().accepts,
+            underlay=port.underlay,
         )
     except BaseException:
         inner.close()

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -32,6 +32,7 @@ from ipoibu.endpoint.interface.event_log import EventLog
 from ipoibu.endpoint.interface.heavy_flush import HeavyFlush
 from ipoibu.endpoint.interface.shell import Shell
 from ipoibu.endpoint.interface.transitions import Transitions
+from ipoibu.endpoint.subnet.link import params_of
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.sa.flush import Flush
 from ipoibu.fabric.shared_port import SharedPort
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ipoibu.endpoint.interface.rail_follower import RailFollower
     from ipoibu.endpoint.rails.rails import Rails
     from ipoibu.endpoint.subnet.subnet import Subnet
+    from ipoibu.wire.mesh import Locator
 
 _log = logging.getLogger(__name__)
 
@@ -117,6 +119,7 @@ class Interface:
         self._port_active = True
         self._why_down: str | None = None  # the reason in the log, while the port is down
         self._gid = self.port.info.gid
+        self._met: Mapping[Locator, HwAddr] = {}  # the peers of a data path that a heavy flush ends
         self._last_counters: dict[str, int] | None = None
         try:
             self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
@@ -361,6 +364,10 @@ class Interface:
             if not active:
                 self._carrier.port_down()
             return
+        if self.fabric.is_stale:
+            self._port_active = active
+            self._replace_stale()
+            return
         gid = self.port.info.gid
         if gid != self._gid and self._rename_rc(self.path.hwaddr):
             self._gid = gid
@@ -374,6 +381,17 @@ class Interface:
             self.up() if active else self.down()
         if not active:
             self._log_why_down()
+
+    def _replace_stale(self) -> None:
+        """Make another data path: the port, or that of another rail, has another GID."""
+        info = self.port.info
+        if self.engine.is_up:
+            self.engine.keep_ours()
+        if info.gid == self._gid:
+            self.demand_flush("another rail has another GID")
+        else:
+            by = f", by {info.gid_by}" if info.gid_by else ""
+            self.demand_flush(f"the GID is {info.gid} now, not {self._gid}{by}")
 
     def move(self, path: DataPath) -> None:
         """Go on over the port of `path`, another rail's; connections begin anew there."""
@@ -556,14 +574,16 @@ class Interface:
         self._stop_path()
         self.rc = None
         self.shell.sever()
+        self._met = self.fabric.met()
         self.fabric.close()
 
     async def find_link(self) -> PartitionParams:
-        """Join the link again, and return the parameters that it has now. Without an SA they stay."""
+        """Join the link again, and return the parameters that it has now. Without an SA they stay, unless the
+        port has another GID: one of the other IP version has another MTU."""
         if self.rails is not None and self.rails.is_gone:
             raise LinkError(self.rails.why())
         if self.subnet is None:
-            return self.params
+            return params_of(self.port, self.config) if self.fabric.is_stale else self.params
         try:
             return await self.subnet.find_link()
         except LinkError as error:
@@ -605,6 +625,8 @@ class Interface:
             self._follower.open_backups()
         self.shell.resume(path, rc)
         self._watch_fabric()
+        self.fabric.meet_again(self._met)
+        self._met = {}
         if self._port_active:
             self.up()
         else:

@@ -12,7 +12,7 @@ import random
 import socket
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv6Address
 from typing import Any, Final, Protocol
@@ -23,7 +23,16 @@ from ipoibu.fabric.effect_loop import EffectLoop
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.worker import Worker
 from ipoibu.proto.effects import Count, Log
-from ipoibu.proto.mesh.mesh import Gone, InGroup, InGroups, Learned, Mesh, MeshConfig, MeshEffect
+from ipoibu.proto.mesh.mesh import (
+    Gone,
+    InGroup,
+    InGroups,
+    Learned,
+    Mesh,
+    MeshConfig,
+    MeshEffect,
+    OtherVersion,
+)
 from ipoibu.proto.mesh.state import State
 from ipoibu.wire import mesh, mesh_stream
 from ipoibu.wire.mesh import Locator
@@ -75,6 +84,8 @@ class MeshWorker(Worker, PeerDirectory):
         self._learned: Learn | None = None
         self._gone: Lose | None = None
         self._source: PeerSource | None = None
+        self._named: tuple[IpAddress, ...] = ()
+        self._refused: IpAddress | None = None
         self._early: dict[HwAddr, tuple[IpAddress, ...]] = {}  # announced before `listen`
 
     # ---- requests
@@ -89,7 +100,32 @@ class MeshWorker(Worker, PeerDirectory):
         self._source.replace(peers)
 
     def seeds(self, locators: set[Locator]) -> None:
+        self._named = tuple(sorted({locator.ip for locator in locators}, key=str))
         self._input(lambda: self._mesh.seeds(time.monotonic(), locators))
+
+    def met(self) -> dict[Locator, HwAddr]:
+        """Return where the hosts listen that are peers, or were."""
+        with self._lock:
+            return self._mesh.met
+
+    def meet_again(self, met: Mapping[Locator, HwAddr]) -> None:
+        """Dial the peers of an earlier mesh of ours."""
+        self._input(lambda: self._mesh.meet_again(time.monotonic(), met))
+
+    @property
+    def named(self) -> tuple[IpAddress, ...]:
+        """The addresses of the seeds."""
+        return self._named
+
+    @property
+    def refused(self) -> IpAddress | None:
+        """The GID of the last host that did not become a peer because its GID has the other IP version."""
+        return self._refused
+
+    @property
+    def has_peers(self) -> bool:
+        with self._lock:
+            return self._mesh.has_peers
 
     def joined(self, mgid: Gid) -> None:
         self._input(lambda: self._mesh.joined(mgid))
@@ -152,6 +188,8 @@ class MeshWorker(Worker, PeerDirectory):
                     self._source.lost()
                 if self._gone is not None:
                     self._gone(hwaddr)
+            case OtherVersion(gid):
+                self._refused = gid.ip
             case Count(reason):
                 self._counts[reason] += 1
             case Log(level, text):

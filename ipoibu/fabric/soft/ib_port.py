@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ipoibu.base.addr import Gid
 from ipoibu.base.device_name import PREFIX, SEPARATOR
 from ipoibu.base.errors import LinkError
 from ipoibu.base.ib import PartitionParams, PortInfo
-from ipoibu.fabric.base import Capabilities, KeptPort
+from ipoibu.fabric.base import Capabilities, KeptPort, PeersUnderlay
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.plain import MeshlessPort
 from ipoibu.fabric.sa.client import SaClient
@@ -32,12 +33,8 @@ class SoftIbPort(MeshlessPort):
             self._soft.close()
             raise
         try:
-            gid = self._sa.info.gid
-            if self._soft.info.gid != gid:
-                raise LinkError(
-                    f"{PREFIX}{netdev}: its GID is {self._soft.info.gid}, that of {umad} is {gid}: "
-                    f"ip address add {gid}/64 dev {netdev}, and remove the other address"
-                )
+            self._umad = umad
+            self._check_gid(self._sa.info.gid)
             self._info = replace(
                 self._soft.info,
                 device=f"{PREFIX}{netdev}{SEPARATOR}{umad}",
@@ -46,6 +43,14 @@ class SoftIbPort(MeshlessPort):
         except BaseException:
             self.close()
             raise
+
+    def _check_gid(self, gid: Gid) -> None:
+        soft = self._soft.info
+        if soft.gid != gid:
+            raise LinkError(
+                f"{soft.device}: its GID is {soft.gid}, that of {self._umad} is {gid}: "
+                f"ip address add {gid}/64 dev {soft.netdev}, and remove the other address"
+            )
 
     @property
     def info(self) -> PortInfo:
@@ -63,11 +68,17 @@ class SoftIbPort(MeshlessPort):
     def sa(self) -> SaClient:
         return self._sa
 
+    @property
+    def underlay(self) -> PeersUnderlay | None:
+        return self._soft.underlay
+
     def may_control(self) -> bool:
         return self._soft.may_control()
 
     def active(self) -> bool:
-        return self._soft.active() and self._sa.info.is_active
+        is_active = self._soft.active()
+        self._check_gid(self._info.gid)  # another one leads to no port of the subnet
+        return is_active and self._sa.info.is_active
 
     def why_down(self) -> str:
         if self._sa.info.is_active:

@@ -6,61 +6,24 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-from ipoibu._core import SoftConnection, SoftFabric, SoftHca, SoftTxQueue
+from ipoibu._core import SoftConnection, SoftFabric, SoftTxQueue
 from ipoibu.base.addr import Gid, IpAddress, Qpn
 from ipoibu.base.device_name import PREFIX, GidKind, SoftName, parse_soft
-from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
+from ipoibu.base.errors import LinkError, NotReady
 from ipoibu.base.ib import PartitionParams, PortInfo, RcAttributes
-from ipoibu.base.limits import (
-    CONNECTED_FRAMES,
-    SOFT_ACK_TIMEOUT_CODE,
-    SOFT_MOVED_S,
-    SOFT_RETRIES,
-    SOFT_RNR_RETRIES,
-    SOFT_ROUTES_S,
-)
-from ipoibu.fabric.base import Capabilities, KeptPort, RcQueuePair
-from ipoibu.fabric.cm.gsi import SoftGsiPort
-from ipoibu.fabric.cm.gsi_cm import GsiCm
+from ipoibu.base.limits import CONNECTED_FRAMES, SOFT_MOVED_S, SOFT_ROUTES_S
+from ipoibu.fabric.base import Capabilities, KeptPort, PeersUnderlay, RcQueuePair
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.link_speed import speed_mbps
 from ipoibu.fabric.plain import PlainFabric, PlainPort
+from ipoibu.fabric.soft.adapter import Adapter, no_address, translate
 from ipoibu.fabric.soft.own_routes import OwnRoutes
-from ipoibu.proto.cm.cm import CmConfig
+from ipoibu.proto.machine.ratelimit import should_log
 
 _log = logging.getLogger(__name__)
-
-_WHY: dict[int, tuple[type[IpoibuError], str]] = {
-    errno.ENODEV: (NoSuchDevice, "no such network device; `ip link` lists them"),
-    errno.ENETDOWN: (NotReady, "the device is down; bring it up: ip link set {netdev} up"),
-    errno.EAGAIN: (
-        NotReady,
-        "the kernel still checks the device's IPv6 address for duplicates: wait longer",
-    ),
-    errno.EMSGSIZE: (
-        LinkError,
-        "the device's MTU is too small for InfiniBand's smallest (336); raise it: "
-        "ip link set {netdev} mtu 4200",
-    ),
-    errno.EADDRINUSE: (
-        LinkError,
-        "UDP port 4791 is taken, by another HCA or by rxe; `ss -lunp sport = 4791` names it;"
-        " `ipoibu child add` gives a running interface another partition",
-    ),
-    errno.EPERM: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),
-    errno.EACCES: (NotPermitted, "not permitted; run as root or with CAP_NET_ADMIN"),
-}
-
-
-_NO_ADDRESS: Final = {
-    GidKind.ANY: "the device has no IP address; enable IPv6, for a link-local one: "
-    "sysctl net.ipv6.conf.{netdev}.disable_ipv6=0",
-    GidKind.IPV4: "the device has no IPv4 address; give it one: ip address add ADDRESS/LENGTH dev {netdev}",
-    GidKind.IPV6: "the device has no IPv6 address beside the link-local one; give it one: "
-    "ip address add ADDRESS/LENGTH dev {netdev}",
-}
 
 _WHY_DOWN: dict[int, str] = {
     errno.ENETDOWN: "{netdev} is down or has no carrier",
@@ -68,21 +31,6 @@ _WHY_DOWN: dict[int, str] = {
     errno.EAGAIN: "{netdev} still checks its address {gid} for duplicates",
     errno.EBUSY: "{netdev} is being renamed",
 }
-
-
-def _translate(error: OSError, netdev: str) -> IpoibuError:
-    kind, text = _WHY.get(error.errno or 0, (LinkError, error.strerror or "unknown error"))
-    return kind(f"{PREFIX}{netdev}: {text.format(netdev=netdev)}")
-
-
-def _no_address(name: SoftName) -> NotReady:
-    if name.gid is None:
-        text = _NO_ADDRESS[name.kind].format(netdev=name.netdev)
-    else:
-        text = (
-            f"the device has no address {name.gid.ip}; `ip address show {name.netdev}` lists them"
-        )
-    return NotReady(f"{PREFIX}{name.netdev}: {text}")
 
 
 class Choice(Protocol):
@@ -96,10 +44,23 @@ class Choice(Protocol):
     def router(self) -> IpAddress | None: ...
 
 
-class Underlay(Protocol):
+class Underlay(PeersUnderlay, Protocol):
     """Chooses an address of the net device; None where any will do."""
 
-    def choose(self) -> Choice | None: ...
+    def choose(self, now: IpAddress | None = None) -> Choice | None:
+        """`now` is the present GID, of an open port."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Successor:
+    """The address that the net device has in place of `former`."""
+
+    address: IpAddress
+    former: IpAddress
+
+    def __str__(self) -> str:
+        return f"the loss of the address {self.former}"
 
 
 def _chosen(name: SoftName, choice: Choice | None) -> SoftName:
@@ -120,18 +81,6 @@ def _out_of_reach(name: SoftName, choice: Choice) -> NotReady:
     )
 
 
-def _open_hca(name: SoftName, kept: KeptPort | None) -> SoftHca:
-    gid = name.gid.raw if name.gid else None
-    if kept is not None:
-        try:
-            return SoftHca(name.netdev, kind=name.kind, gid=gid, socket_fd=kept.socket_fd)
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise
-            kept.forget()
-    return SoftHca(name.netdev, kind=name.kind, gid=gid)
-
-
 class SoftPort(PlainPort):
     """The one port of the built-in HCA of a net device in this network namespace."""
 
@@ -139,40 +88,46 @@ class SoftPort(PlainPort):
         self, device: str, kept: KeptPort | None = None, underlay: Underlay | None = None
     ) -> None:
         """`underlay` chooses the address; without it, the device's name does."""
+        self._device = device
         named = parse_soft(device)
         netdev = named.netdev
         choice = underlay.choose() if underlay is not None else None
         name = _chosen(named, choice)
         self._qpns = {} if kept is None else dict(kept.qpns)  # each for the first queue pair only
         try:
-            self._hca = _open_hca(name, kept)
+            self._adapter = _open(name, kept)
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
-                raise _translate(error, netdev) from error
+                raise translate(error, netdev) from error
             if choice is not None:  # an address of another device
                 raise _out_of_reach(name, choice) from error
-            raise _no_address(name) from error
+            raise no_address(name) from error
         if choice is not None:
             _log.info("%s: the underlay is %s, by %s", device, choice.address, choice)
         self._underlay = underlay
-        self._routes_at_s = self._other_since_s = time.monotonic()
-        self._info = PortInfo(
-            device=device,
-            port=1,
-            gid=Gid(self._hca.gid),
-            guid=self._hca.guid,
-            active_mtu_bytes=self._hca.active_mtu_bytes,
-            link_layer="Ethernet",
-            netdev=netdev,
-            datagram_bytes=self._hca.datagram_bytes,
-            gid_by=str(choice) if choice is not None else None,
-        )
-        self._is_named = named.gid is not None  # the GID is the very address that the user wants
-        self._gone_since_s: float | None = None  # the GID, while the device has another address
+        self._named = named
+        self._info = self._describe(choice)
+        self._asked_s = time.monotonic()
+        self._wanted: IpAddress | None = None  # the address that is to become the GID
+        self._wanted_since_s = 0.0
+        self._refusals = 0  # of that address
         self._used_bytes = 0  # the longest datagram of our fabrics
-        self._cm: CmService | None = None
         self._has_fragments = False
-        self._own_routes = OwnRoutes(self._hca, device)
+        self._own_routes = OwnRoutes(self._adapter.hca, device)
+
+    def _describe(self, by: Choice | _Successor | None) -> PortInfo:
+        hca = self._adapter.hca
+        return PortInfo(
+            device=self._device,
+            port=1,
+            gid=self._adapter.gid,
+            guid=hca.guid,
+            active_mtu_bytes=hca.active_mtu_bytes,
+            link_layer="Ethernet",
+            netdev=self._named.netdev,
+            datagram_bytes=hca.datagram_bytes,
+            gid_by=str(by) if by is not None else None,
+        )
 
     @property
     def info(self) -> PortInfo:
@@ -185,69 +140,90 @@ class SoftPort(PlainPort):
 
     @property
     def socket_fd(self) -> int:
-        return self._hca.socket_fd
+        return self._adapter.hca.socket_fd
+
+    @property
+    def underlay(self) -> PeersUnderlay | None:
+        return self._underlay
 
     def active(self) -> bool:
+        """The fabrics are stale once the net device has lost the GID and has another address, or the routes
+        to the peers have asked for another address, for a while."""
         self._report_fragments()
-        error = self._hca.check(self._used_bytes)
+        error = self._adapter.hca.check(self._used_bytes)
         if error == errno.ENODEV:  # a new device of the same name would be another HCA
             raise LinkError(f"{self.info.device}: the network device was removed")
-        if error != errno.EADDRNOTAVAIL:
-            self._gone_since_s = None
-        elif not self._is_named:
-            self._review_address(time.monotonic())
-        if self._underlay is not None:
-            self._review_routes(self._underlay, time.monotonic())
+        if self._review(time.monotonic(), is_gone=error == errno.EADDRNOTAVAIL):
+            error = self._adapter.hca.check()
         if error == 0:
             self._own_routes.look(time.monotonic())
         return error == 0
 
-    def _review_routes(self, underlay: Underlay, now: float) -> None:
-        """Raise `LinkError` once the routes to the peers have asked for another address for a while."""
-        if now - self._routes_at_s < SOFT_ROUTES_S:
-            return
-        self._routes_at_s = now
-        choice = underlay.choose()
-        if choice is None or choice.address.is_link_local or choice.address == self.info.gid.ip:
-            self._other_since_s = now
-        elif now - self._other_since_s >= SOFT_ROUTES_S + SOFT_MOVED_S:
-            raise LinkError(
-                f"{self.info.device}: {choice} has the source {choice.address} now, and our hardware address"
-                f" contains {self.info.gid.ip}: start the interface anew, and the other hosts meet it there"
-            )
+    def _review(self, now: float, *, is_gone: bool) -> bool:
+        """Ask which address is to be the GID, and take one that has been the answer for a while; return
+        whether the GID has changed."""
+        if not is_gone and self._wanted is None and now - self._asked_s < SOFT_ROUTES_S:
+            return False
+        self._asked_s = now
+        choice = self._choose(is_gone=is_gone)
+        if choice is None or choice.address == self.info.gid.ip:
+            self._wanted = None
+        elif choice.address != self._wanted:
+            self._wanted, self._wanted_since_s, self._refusals = choice.address, now, 0
+        elif now - self._wanted_since_s >= SOFT_MOVED_S:
+            return self._take(choice)
+        return False
 
-    def _review_address(self, now: float) -> None:
-        """Raise `LinkError` once the device has had another address in place of our GID for a while."""
-        gid = self._hca.next_gid()
-        if gid is None:
-            self._gone_since_s = None
-        elif self._gone_since_s is None:
-            self._gone_since_s = now
-        elif now - self._gone_since_s >= SOFT_MOVED_S:
-            raise LinkError(
-                f"{self.info.device}: {self._hca.netdev} has the address {Gid(gid).ip} now and no longer"
-                f" {self.info.gid.ip}, which our hardware address contains: start the interface anew, and"
-                " the other hosts meet it there"
-            )
+    def _choose(self, *, is_gone: bool) -> Choice | _Successor | None:
+        """Return the address that is to be the GID, by the routes to the peers, or, if `is_gone`, that of the
+        same kind which the net device has instead. None: the GID stays."""
+        present = self.info.gid.ip
+        if self._underlay is not None:
+            choice = self._underlay.choose(present)
+            if choice is not None and not choice.address.is_link_local:
+                return choice
+        # A GID that the user named is the very address that the user wants.
+        gid = self._adapter.hca.next_gid() if is_gone and self._named.gid is None else None
+        return _Successor(Gid(gid).ip, present) if gid is not None else None
+
+    def _take(self, choice: Choice | _Successor) -> bool:
+        """Make this address the GID; return whether that is possible now."""
+        gid, before = Gid.of_ip(choice.address), self._adapter
+        try:
+            self._adapter = before.replaced(SoftName(self._named.netdev, GidKind.of(gid), gid))
+        except OSError as error:
+            self._refusals += 1
+            if should_log(self._refusals):
+                why = translate(error, self._named.netdev)
+                _log.warning("%s: %s does not become the GID yet: %s", self._device, gid.ip, why)
+            return False
+        self._info = self._describe(choice)
+        self._wanted, self._has_fragments, self._used_bytes = None, False, 0
+        self._own_routes = OwnRoutes(self._adapter.hca, self._device)
+        text = "%s: the underlay is %s now, not %s, by %s"
+        _log.warning(text, self._device, choice.address, before.gid.ip, choice)
+        before.leave()
+        return True
 
     def _report_fragments(self) -> None:
         """Log once that datagrams go in fragments: that costs speed, and some networks drop fragments."""
-        if self._has_fragments or not self._hca.counters()["tx_fragments"]:
+        if self._has_fragments or not self._adapter.hca.counters()["tx_fragments"]:
             return
         self._has_fragments = True
         _log.warning(
             "%s: the path to a host has a smaller MTU than %d, so longer datagrams go in fragments:"
             " choose a smaller --mtu on all hosts of the link",
             self.info.device,
-            self._hca.netdev_mtu_bytes,
+            self._adapter.hca.netdev_mtu_bytes,
         )
 
     def why_down(self) -> str:
-        netdev, error = self._hca.netdev, self._hca.check(self._used_bytes)
-        now, needed = self._hca.netdev_mtu_now(), self._hca.needed_mtu(self._used_bytes)
+        hca = self._adapter.hca
+        netdev, error = hca.netdev, hca.check(self._used_bytes)
+        now, needed = hca.netdev_mtu_now(), hca.needed_mtu(self._used_bytes)
         if 0 < now < needed:  # below 1280 the address is gone, too
             return (
-                f"the MTU of {netdev} is {now} now, not {self._hca.netdev_mtu_bytes}, and the link"
+                f"the MTU of {netdev} is {now} now, not {hca.netdev_mtu_bytes}, and the link"
                 f" needs {needed}: ip link set {netdev} mtu {needed}, or start all interfaces of the"
                 " link with a smaller --mtu"
             )
@@ -257,7 +233,7 @@ class SoftPort(PlainPort):
 
     def speed_mbps(self) -> int | None:
         """The net device's, as `ethtool` shows it."""
-        return speed_mbps(self._hca.netdev)
+        return speed_mbps(self._adapter.hca.netdev)
 
     def open_ud(self, params: PartitionParams, *, needs_lid: bool = False) -> SoftUd:
         return self._open(params, needs_lid=needs_lid)
@@ -268,31 +244,25 @@ class SoftPort(PlainPort):
     def _open(self, params: PartitionParams, **options: bool) -> SoftUd:
         self._used_bytes = max(self._used_bytes, params.mtu_bytes)
         qpn = self._qpns.pop(params.pkey.full, None)
-        return SoftUd(self._hca, params, qpn=qpn, **options)
+        return SoftUd(self._adapter, params, qpn=qpn, **options)
 
     def cm(self) -> CmService:
-        if self._cm is None:
-            try:
-                services = SoftGsiPort(self._hca)
-            except OSError as error:
-                raise _translate(error, self._hca.netdev) from error
-            config = CmConfig(
-                gid=self.info.gid,
-                ca_guid=int.from_bytes(self.info.guid, "big"),
-                path_mtu_bytes=self.info.active_mtu_bytes,
-                ack_timeout=SOFT_ACK_TIMEOUT_CODE,
-                connection_retries=SOFT_RETRIES,
-                rnr_retries=SOFT_RNR_RETRIES,
-            )
-            self._cm = GsiCm(services, config)
-        return self._cm
+        return self._adapter.cm()
 
     def close(self) -> None:
         """Release the UDP port. The caller has closed the fabrics."""
-        if self._cm is not None:
-            self._cm.close()
-            self._cm = None
-        self._hca.close()
+        self._adapter.leave()
+
+
+def _open(name: SoftName, kept: KeptPort | None) -> Adapter:
+    if kept is not None:
+        try:
+            return Adapter.open(name, kept.socket_fd)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            kept.forget()
+    return Adapter.open(name)
 
 
 class SoftUd(PlainFabric):
@@ -300,7 +270,7 @@ class SoftUd(PlainFabric):
 
     def __init__(
         self,
-        hca: SoftHca,
+        adapter: Adapter,
         params: PartitionParams,
         *,
         has_connections: bool = False,
@@ -308,7 +278,8 @@ class SoftUd(PlainFabric):
         qpn: Qpn | None = None,
     ) -> None:
         """With a `qpn` the queue pair gets that number if it is free."""
-        self._hca = hca
+        self._adapter = adapter
+        self._hca = hca = adapter.hca
         self._tx_queues: list[SoftTxQueue] = []
         try:
             self._ud = SoftFabric(
@@ -320,7 +291,12 @@ class SoftUd(PlainFabric):
                 qpn=qpn or 0,
             )
         except OSError as error:
-            raise _translate(error, hca.netdev) from error
+            raise translate(error, hca.netdev) from error
+        adapter.enter(self)
+
+    @property
+    def is_stale(self) -> bool:
+        return not self._adapter.is_current
 
     @property
     def qpn(self) -> Qpn:
@@ -355,7 +331,7 @@ class SoftUd(PlainFabric):
                 self._tx_queues.append(SoftTxQueue(self._ud))
         except OSError as error:
             self._close_tx_queues()
-            raise _translate(error, self._hca.netdev) from error
+            raise translate(error, self._hca.netdev) from error
         return list(self._tx_queues)
 
     def open_guest_queue_pairs(self, count: int) -> list[Qpn]:
@@ -364,7 +340,7 @@ class SoftUd(PlainFabric):
         try:
             return [Qpn(number) for number in self._ud.add_numbers(count)]
         except OSError as error:
-            raise _translate(error, self._hca.netdev) from error
+            raise translate(error, self._hca.netdev) from error
 
     def _close_tx_queues(self) -> None:
         while self._tx_queues:
@@ -374,14 +350,15 @@ class SoftUd(PlainFabric):
         return SoftRc(self._ud, self._hca.netdev)
 
     def counters(self) -> dict[str, int]:
-        return self._hca.counters()
+        return dict(self._adapter.counters())
 
     def drop_sources(self) -> dict[str, Gid]:
-        return {name: Gid(source) for name, source in self._hca.drop_sources().items()}
+        return self._adapter.drop_sources()
 
     def close(self) -> None:
         self._close_tx_queues()
         self._ud.close()
+        self._adapter.part(self)
 
 
 class SoftRc(RcQueuePair):
@@ -392,7 +369,7 @@ class SoftRc(RcQueuePair):
         try:
             self._rc = SoftConnection(ud)
         except OSError as error:
-            raise _translate(error, netdev) from error
+            raise translate(error, netdev) from error
 
     @property
     def qpn(self) -> Qpn:

@@ -12,7 +12,7 @@ from ipoibu.base.addr import Gid, HwAddr
 from ipoibu.base.errors import LinkError
 from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.base.limits import UNICAST_CONTACTS_MAX, UNICAST_PEERS_MAX
-from ipoibu.fabric.base import Fabric, MeshOptions
+from ipoibu.fabric.base import Fabric, MeshOptions, PeersUnderlay
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.plain import GuestlessFabric, OneQueueFabric
 from ipoibu.fabric.unicast.reception import Receptions
@@ -47,8 +47,11 @@ class UnicastFabric(OneQueueFabric, GuestlessFabric, FabricWrapper):
         *,
         mtu_bytes: int,
         takes_connections: bool = False,
+        underlay: PeersUnderlay | None = None,
     ) -> Self:
         """Listen for peers, and look for those that `options` name; `LinkError`, `UsageError`.
+
+        The `underlay` that chooses the GID of the port follows the peers.
 
         `mtu_bytes` is the longest IP packet of the link; a host with another one is refused.
 
@@ -81,6 +84,8 @@ class UnicastFabric(OneQueueFabric, GuestlessFabric, FabricWrapper):
             source = PeerSource(options, rendezvous.seeds)
             undo.callback(source.close)
             rendezvous.follow(source)
+            if underlay is not None:
+                undo.callback(underlay.enter(rendezvous))
             source.start()
             return cls(inner, link, rendezvous, undo.pop_all())
 

@@ -37,12 +37,14 @@ class Route:
     is_local: bool = False
 
 
-def route_to(ip: IpAddress) -> Route | None:
-    """Return the kernel's route; None without one. It does not wait: the kernel answers within the call.
-    `OSError`."""
+def route_to(ip: IpAddress, over: int = 0) -> Route | None:
+    """Return the kernel's route, for packets over the net device with the index `over` unless that is 0; None
+    without one. It does not wait: the kernel answers within the call. `OSError`."""
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     body = _ROUTE.pack(family, ip.max_prefixlen, 0, 0, 0, 0, 0, 0, 0)
     body += _ATTRIBUTE.pack(_ATTRIBUTE.size + len(ip.packed), _RTA_DST) + ip.packed
+    if over:
+        body += _ATTRIBUTE.pack(_ATTRIBUTE.size + 4, _RTA_OIF) + struct.pack("=I", over)
     header = _HEADER.pack(_HEADER.size + len(body), _RTM_GETROUTE, _NLM_F_REQUEST, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.send(header + body)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -149,6 +149,13 @@ class Gone:
     hwaddr: HwAddr
 
 
+@dataclass(frozen=True, slots=True)
+class OtherVersion:
+    """We refuse a host, or it refuses us, because its GID has the other IP version."""
+
+    gid: Gid
+
+
 MeshEffect = (
     Dial
     | Accept
@@ -161,6 +168,7 @@ MeshEffect = (
     | InGroup
     | Learned
     | Gone
+    | OtherVersion
     | Count
     | Log
 )
@@ -242,6 +250,17 @@ class Mesh:
         for locator in sorted(wanted, key=str):  # addresses of two families have no order
             if self._contacts.get(locator) is None and self._enter(locator, is_seed=True):
                 self._dial(now, locator)
+        return self._take()
+
+    def meet_again(self, now: float, met: Mapping[Locator, HwAddr]) -> list[MeshEffect]:
+        """Dial hosts that were peers of an earlier mesh of ours, which had another hardware address."""
+        for locator, hwaddr in met.items():
+            if self._contacts.get(locator) is None:
+                contact = self._enter(locator, is_seed=False)
+                if contact is not None:
+                    contact.hwaddr = hwaddr
+                    self._contacts.sort(contact)
+                    self._dial(now, locator)
         return self._take()
 
     def joined(self, mgid: Gid) -> list[MeshEffect]:
@@ -330,6 +349,15 @@ class Mesh:
     def timer(self, now: float) -> list[MeshEffect]:
         self._timers.run(now)
         return self._take()
+
+    @property
+    def has_peers(self) -> bool:
+        return bool(self._peers)
+
+    @property
+    def met(self) -> dict[Locator, HwAddr]:
+        """The hosts that are peers, or were, by the place where each listens."""
+        return {it.locator: it.hwaddr for it in self._contacts if it.hwaddr is not None}
 
     def deadline(self) -> float | None:
         return self._timers.deadline()
@@ -426,8 +454,8 @@ class Mesh:
         return conn if conn is not None and conn.state is state else None
 
     def _suitable_untrusted(self, private: bytes) -> Greeting | None:
-        """Return the greeting of a host that fits this mesh (same partition, same MTU, GIDs of one IP
-        version); otherwise count the reason and return None."""
+        """Return the greeting of a host that fits this mesh (same partition, GIDs of one IP version, same
+        MTU); otherwise count the reason and return None."""
         try:
             greeting = mesh.greeting_untrusted(private)
         except BadFrame as error:
@@ -436,16 +464,17 @@ class Mesh:
         ours = self.config.ours
         if greeting.pkey.full != ours.pkey.full:
             self._count("mesh_other_partition")
-        elif greeting.mtu_bytes != ours.mtu_bytes:
-            self._count("mesh_other_mtu")
-            text = f"{greeting.hwaddr} has an MTU of {greeting.mtu_bytes}, we have {ours.mtu_bytes}"
-            self._effects.append(Log(logging.WARNING, f"refusing a peer: {text}"))
         elif greeting.hwaddr.gid.ip.version != ours.hwaddr.gid.ip.version:
             self._count("mesh_other_ip_version")
             text = (
                 f"{greeting.hwaddr.gid} and our GID {ours.hwaddr.gid} are of different IP versions: start"
                 " all hosts with --device soft:NETDEV,ipv4, or all with ,ipv6"
             )
+            self._effects.append(Log(logging.WARNING, f"refusing a peer: {text}"))
+            self._effects.append(OtherVersion(greeting.hwaddr.gid))
+        elif greeting.mtu_bytes != ours.mtu_bytes:  # GIDs of each version have MTUs of their own
+            self._count("mesh_other_mtu")
+            text = f"{greeting.hwaddr} has an MTU of {greeting.mtu_bytes}, we have {ours.mtu_bytes}"
             self._effects.append(Log(logging.WARNING, f"refusing a peer: {text}"))
         else:
             return greeting

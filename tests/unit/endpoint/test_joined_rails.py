@@ -31,14 +31,24 @@ EACH = 64
 
 
 class Wire(MemoryPort):
-    """A port on one wire, which may refuse queue pairs."""
+    """A port on one wire, which may refuse queue pairs, and whose GID may become another one."""
 
     refuses = False
+    moves = 0
 
     def open_ud(self, params: PartitionParams) -> MemoryUd:
         if self.refuses:
             raise LinkError("no queue pair")
-        return super().open_ud(params)
+        port, moves = self, self.moves
+
+        class Ud(MemoryUd):
+            @property
+            def is_stale(self) -> bool:
+                return port.moves != moves
+
+        made = super().open_ud(params)
+        made.__class__ = Ud
+        return made
 
 
 class World:
@@ -53,7 +63,7 @@ class World:
         monkeypatch.setattr(rails, "open_port", self._open)
         monkeypatch.setattr(rails, "RAIL_REOPEN_S", 0.01)
 
-    def _open(self, device: str, number: int, kept: object = None) -> Wire:
+    def _open(self, device: str, number: int, *rest: object) -> Wire:
         if device in self.gone:
             raise NoSuchDevice(f"{device}: gone")
         host, wire = int(device[0]), WIRES.index(device[2:])
@@ -311,3 +321,14 @@ def test_an_unknown_mode_is_refused() -> None:
 
 def test_the_core_has_room_for_as_many_rails() -> None:
     assert RAILS_MAX == RAILS_JOINED_MAX
+
+
+def test_a_backup_with_another_gid_gets_another_queue_pair(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = world.host(1, "active-backup")
+    before = host._opened().path
+    world.ports["1/memory1"].moves += 1
+    until(lambda: host._opened().path is not before and host.show()["state"] == "up")
+    assert not host._opened().fabric.is_stale
+    assert "another rail has another GID: replacing the queue pair" in caplog.text

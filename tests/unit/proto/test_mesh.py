@@ -38,6 +38,7 @@ from ipoibu.proto.mesh.mesh import (
     MeshEffect,
     Met,
     Name,
+    OtherVersion,
     Refuse,
     SendControl,
 )
@@ -178,6 +179,34 @@ def test_who_does_not_suit_is_refused_and_hung_up(other: dict[str, Any], reason:
     effects = desk.mesh.opened(0, dial.handle, greeting(2, **other).pack())
     assert pick(Hangup, effects) == [Hangup(dial.handle)]
     assert desk.open == set()
+
+
+def test_a_gid_of_the_other_ip_version_is_reported_whatever_its_mtu() -> None:
+    other = Gid.parse("::ffff:192.0.2.1")
+    desk = Desk()
+    _, effects = desk.ask(1, hwaddr=HwAddr(Qpn(1), other), mtu_bytes=1500)
+    assert pick(OtherVersion, effects) == [OtherVersion(other)]
+    assert counts(effects) == ["mesh_other_ip_version"]
+
+
+def test_the_peers_of_an_earlier_mesh_are_dialed_and_stay_contacts() -> None:
+    """Peers know our former address only. They are no strangers, of which a few failures make an end."""
+    before = Desk()
+    before.meet(1)
+    before.ask(2)
+    met = before.mesh.met
+    assert met == {place(1): greeting(1).hwaddr}  # the second has not confirmed
+    desk = Desk()
+    (dial,) = pick(Dial, desk.mesh.meet_again(desk.now, met))
+    assert dial.locator == place(1)
+    assert desk.mesh.meet_again(desk.now, met) == []
+    for _ in range(MESH_STRANGER_FAILURES_MAX + 1):
+        desk.mesh.ended(desk.now, dial.handle)
+        while not (dials := pick(Dial, desk.wait(1))):
+            assert desk.now < 1000
+        (dial,) = dials
+    desk.opened(dial.handle, 1)
+    assert desk.open == {greeting(1).hwaddr}
 
 
 def test_garbage_instead_of_a_greeting_is_refused_and_counted() -> None:

@@ -16,6 +16,7 @@ from ipoibu import Endpoint, EndpointConfig, LinkError, UsageError
 from ipoibu.base.addr import HwAddr, PKey, Qpn
 from ipoibu.base.limits import UNICAST_GREETING_MAX
 from ipoibu.fabric.base import MeshOptions
+from ipoibu.fabric.unicast.fabric import UnicastFabric
 from ipoibu.fabric.unicast.rendezvous import Rendezvous
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh_stream import FrameKind, frame
@@ -134,6 +135,20 @@ def test_a_host_with_another_queue_pair_meets_its_peers_again(link: UnicastHosts
         meet(first, second)
     second.close()
     until(lambda: live(first) == set())
+
+
+def test_the_underlay_hears_which_peers_the_operator_names_now(link: UnicastHosts) -> None:
+    host = link.start(1, 2)
+    fabric = host._opened().fabric
+    assert isinstance(fabric, UnicastFabric)
+    peers = fabric._rendezvous
+    until(lambda: peers.named == (ipaddress.ip_address("127.0.0.1"),))
+    assert not peers.has_peers
+    host.set_peers(["127.0.0.2:4790", "[::1]:4790"])
+    named = tuple(ipaddress.ip_address(it) for it in ("127.0.0.2", "::1"))
+    until(lambda: peers.named == named)
+    meet(host, link.start(3, 1))
+    assert peers.has_peers
 
 
 def test_a_peer_that_announces_itself_while_the_queue_pair_is_replaced_is_reached(
