@@ -12,7 +12,7 @@ import pytest
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
 from ipoibu.lab.underlay import ROUTED4, ROUTED6, gateway
-from tests.netns.routed import confine, hwaddr, live_peers, met, reaches, start
+from tests.netns.routed import confine, hwaddr, live_peers, met, reaches, route, start
 
 pytestmark = pytest.mark.netns
 
@@ -118,6 +118,28 @@ def test_peers_that_come_later_choose_the_underlay(
     until(lambda: _gid(second) == str(second.wire_ip))
     until(lambda: met(two.hosts))
     until(lambda: reaches(first, second.ipv4.ip))
+
+
+@on_ipv4
+def test_each_rail_has_an_underlay_of_its_own(two: Lab, sh: Sh, until: Until) -> None:
+    """The kernel's route to the peer leads over the first rail as long as that is up."""
+    first, second = two.hosts
+    assert two.router is not None
+    router = two.router.path.name
+    sh(second, f"ip link add eth1 mtu 9000 type veth peer name q2 netns {router} mtu 9000")
+    route(two, "ip address add 10.79.2.1/24 dev q2; ip link set q2 up")
+    sh(second, "ip link set eth1 up && ip address add fe80::12/64 dev eth1 nodad")
+    sh(second, "ip address add 10.79.2.2/24 dev eth1")
+    sh(second, "ip route add default via 10.79.2.1 dev eth1 metric 2000")
+    second.options = ["--device", "soft:eth1"]
+    start(two, until)
+    assert _gid(second) == str(second.wire_ip)
+    sh(second, "ip link set eth0 down")
+    until(lambda: _gid(second) == "10.79.2.2")
+    until(lambda: met(two.hosts))
+    until(lambda: reaches(first, second.ipv4.ip))
+    rails = {rail["device"]: rail["state"] for rail in second.ask("show")["rails"]}
+    assert rails == {"soft:eth0": "down", "soft:eth1": "active"}
 
 
 def test_a_link_with_multicast_follows_another_link_local_address(sh: Sh, until: Until) -> None:

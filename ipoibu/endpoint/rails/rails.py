@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Self
 
 from ipoibu.base.device_name import device_text
@@ -102,7 +103,7 @@ class Rails:
             for rail in rails:
                 try:
                     left = kept if rail is rails[0] else None
-                    rail.port = _opener(parent)(rail.device, rail.number, left)
+                    rail.port = _opener(config, parent)(rail.device, rail.number, left)
                 except (NoSuchDevice, NotReady) as error:
                     missing.append(error)
                     rail.why = str(error)
@@ -259,7 +260,7 @@ class Rails:
         `NoSuchDevice` while the device is absent. After `close`, open the device anew.
         """
         if self._is_closed:
-            return _opened(device, number)
+            return _opened(self._config, device, number)
         (rail,) = (it for it in self._rails if (it.device, it.number) == (device, number))
         port = rail.port
         if port is None or rail.is_gone:
@@ -299,7 +300,7 @@ class Rails:
 
     async def _try(self, rail: Rail) -> None:
         opening = asyncio.ensure_future(
-            asyncio.to_thread(_opener(self._parent), rail.device, rail.number)
+            asyncio.to_thread(_opener(self._config, self._parent), rail.device, rail.number)
         )
         try:
             port = await asyncio.shield(opening)
@@ -326,14 +327,17 @@ class Rails:
         return next((it.port for it in self._rails if it is not rail and it.port), None)
 
 
-def _opened(device: str, number: int, kept: KeptPort | None = None) -> SharedPort:
-    return SharedPort.wrap(open_port(device, number, kept))
+def _opened(
+    config: EndpointConfig, device: str, number: int, kept: KeptPort | None = None
+) -> SharedPort:
+    beside = [config.device, *(name for name, _ in config.backups)]
+    return SharedPort.wrap(open_port(device, number, kept, config.mesh, beside))
 
 
-def _opener(parent: Rails | None) -> Callable[..., SharedPort]:
+def _opener(config: EndpointConfig, parent: Rails | None) -> Callable[..., SharedPort]:
     """Return what opens a rail's port: for a child it is another handle on the parent's."""
     if parent is None:
-        return _opened
+        return partial(_opened, config)
     return lambda device, number, kept=None: parent.lend(device, number)
 
 

@@ -48,7 +48,7 @@ class Two:
         monkeypatch.setattr(rails, "open_port", self._open_port)
         monkeypatch.setattr(rails, "RAIL_REOPEN_S", 0.01)
 
-    def _open_port(self, device: str, number: int, kept: object = None) -> IbPort:
+    def _open_port(self, device: str, number: int, *rest: object) -> IbPort:
         if device in self.gone:
             raise NoSuchDevice(f"{device}: gone")
         index = self.places.index((device, number))
