@@ -11,6 +11,11 @@ cdef extern from "<sched.h>" nogil:
     int c_setns "setns"(int fd, int kind)
     int c_unshare "unshare"(int flags)
 
+cdef extern from "<sys/mount.h>" nogil:
+    int c_mount "mount"(const char *source, const char *target, const char *kind, unsigned long flags,
+                        const void *options)
+    int c_umount "umount2"(const char *target, int flags)
+
 cdef extern from "<sys/prctl.h>" nogil:
     int c_prctl "prctl"(int option, ...)
 
@@ -59,6 +64,16 @@ def setns(int fd, int kind) -> None:
 def unshare(int flags) -> None:
     """Move the calling thread into new namespaces."""
     checked(c_unshare(flags))
+
+
+def mount(bytes source, bytes target, bytes kind, unsigned long flags, bytes options=b"") -> None:
+    """mount(2)."""
+    checked(c_mount(source, target, kind, flags, <char *>options))
+
+
+def unmount(bytes target, int flags) -> None:
+    """umount2(2)."""
+    checked(c_umount(target, flags))
 
 
 def permitted_capabilities() -> int:

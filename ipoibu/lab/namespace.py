@@ -8,43 +8,46 @@ opened in. So one process opens sockets in all hosts, without helper programs.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from ipoibu.base.errors import NotPermitted
 from ipoibu.daemon.control.socket_paths import remove_namespace_dir
+from ipoibu.sandbox.libc import (
+    CLONE_NEWNET,
+    PR_SET_PDEATHSIG,
+    mount,
+    prctl,
+    setns,
+    unmount,
+    unshare,
+)
 
 NETNS_DIR: Final = Path("/run/netns")
-CLONE_NEWNET: Final = 0x40000000
 MS_NOSUID: Final = 0x2
 MS_NODEV: Final = 0x4
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000
 MS_SHARED: Final = 0x100000
 MNT_DETACH: Final = 2
-PR_SET_PDEATHSIG: Final = 1
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_setns = _libc.setns
-_unshare = _libc.unshare
-_mount = _libc.mount
-_umount2 = _libc.umount2
-_prctl = _libc.prctl
 _Result = TypeVar("_Result")
 
 
-def _check(result: int, what: str) -> None:
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Put `what` before the text of an `OSError`."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{what}: {error.strerror}") from error
 
 
 def _in_thread(call: Callable[[], _Result]) -> _Result:
@@ -72,7 +75,8 @@ def _in_thread(call: Callable[[], _Result]) -> _Result:
 
 def enter(fd: int) -> None:
     """Move the calling thread into a network namespace."""
-    _check(_setns(fd, CLONE_NEWNET), "entering a network namespace")
+    with _named("entering a network namespace"):
+        setns(fd, CLONE_NEWNET)
 
 
 class Namespace:
@@ -115,7 +119,8 @@ class Namespace:
         """Run `call` in this namespace, on another thread, and return its result."""
 
         def entered() -> _Result:
-            _check(_setns(self.fd, CLONE_NEWNET), f"entering {self.name}")
+            with _named(f"entering {self.name}"):
+                setns(self.fd, CLONE_NEWNET)
             return call()
 
         return _in_thread(entered)
@@ -139,8 +144,10 @@ class Namespace:
         fd, parent = self.fd if fd is None else fd, os.getpid()
 
         def enter() -> None:
-            # Between fork and exec, only plain calls through resolved pointers are safe.
-            if _setns(fd, CLONE_NEWNET) < 0 or _prctl(PR_SET_PDEATHSIG, death_signal) < 0:
+            try:
+                setns(fd, CLONE_NEWNET)
+                prctl(PR_SET_PDEATHSIG, death_signal)
+            except OSError:
                 os._exit(126)
             if os.getppid() != parent:
                 os._exit(126)
@@ -173,26 +180,30 @@ class Namespace:
 
 
 def _bind_new(path: Path) -> None:
-    _check(_unshare(CLONE_NEWNET), "unshare")
-    source = b"/proc/thread-self/ns/net"
-    _check(_mount(source, os.fsencode(path), b"none", MS_BIND, None), f"mounting {path}")
+    with _named("unshare"):
+        unshare(CLONE_NEWNET)
+    with _named(f"mounting {path}"):
+        mount(b"/proc/thread-self/ns/net", os.fsencode(path), b"none", MS_BIND)
 
 
 def _share_directory() -> None:
     """Share the directory as `ip netns add` does: every mount namespace sees mounts below it."""
     NETNS_DIR.mkdir(mode=0o755, parents=True, exist_ok=True)
     where = os.fsencode(NETNS_DIR)
-    if _mount(b"", where, b"none", MS_SHARED | MS_REC, None) == 0:
+    with contextlib.suppress(OSError):  # it is no mount yet
+        mount(b"", where, b"none", MS_SHARED | MS_REC)
         return
-    _check(_mount(where, where, b"none", MS_BIND | MS_REC, None), f"mounting {NETNS_DIR}")
-    _check(_mount(b"", where, b"none", MS_SHARED | MS_REC, None), f"sharing {NETNS_DIR}")
+    with _named(f"mounting {NETNS_DIR}"):
+        mount(where, where, b"none", MS_BIND | MS_REC)
+    with _named(f"sharing {NETNS_DIR}"):
+        mount(b"", where, b"none", MS_SHARED | MS_REC)
 
 
 def mount_own_run() -> None:
     """Mount an empty /run over this mount namespace's."""
     run = NETNS_DIR.parent
-    where, options = os.fsencode(run), b"mode=755"
-    _check(_mount(b"ipoibu", where, b"tmpfs", MS_NOSUID | MS_NODEV, options), f"mounting {run}")
+    with _named(f"mounting {run}"):
+        mount(b"ipoibu", os.fsencode(run), b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=755")
     NETNS_DIR.mkdir()
 
 
@@ -202,7 +213,8 @@ def remove(path: Path) -> None:
     It ignores files that are gone already.
     """
     remove_namespace_dir(path, with_sockets=True)
-    _umount2(os.fsencode(path), MNT_DETACH)
+    with contextlib.suppress(OSError):
+        unmount(os.fsencode(path), MNT_DETACH)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
 

@@ -11,9 +11,8 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from ipoibu.sandbox.libc import prctl
+from ipoibu.sandbox.libc import PR_SET_PDEATHSIG, prctl
 
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _LOOK_S: Final = 0.01
 
 
@@ -61,7 +60,7 @@ def end_with_parent(parent: int, number: int) -> None:
 
     Call it after the last change of namespaces or capabilities: that would undo it.
     """
-    prctl(_PR_SET_PDEATHSIG, number)
+    prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 

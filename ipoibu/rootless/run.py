@@ -23,9 +23,8 @@ from ipoibu.rootless import namespaces
 from ipoibu.rootless.command import Command, execute
 from ipoibu.rootless.data_path_process import PATIENCE_S, DataPathProcess
 from ipoibu.rootless.process import kill_orphans
-from ipoibu.sandbox.libc import prctl
+from ipoibu.sandbox.libc import PR_SET_CHILD_SUBREAPER, prctl
 
-_PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 _PASSED_ON: Final = frozenset(
     (
         signal.SIGINT,
@@ -50,7 +49,7 @@ def run(config: InterfaceConfig, words: Sequence[str]) -> int:
         raise UsageError("--tun attach is for `ipoibu up`: `ipoibu run` makes a TUN of its own")
     if config.netns is not None:
         raise UsageError("--netns is for `ipoibu up`: `ipoibu run` makes a namespace of its own")
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     command = Command(words)
     with open(f"/proc/{command.pid}/ns/net") as namespace:
         data_path = DataPathProcess(config, command.pid)

@@ -9,7 +9,6 @@ read-only root. README.md describes what a command has in there. A guest reads a
 directory only. Its processes are one session, which `Guest.close` ends.
 """
 
-import ctypes
 import itertools
 import os
 import re
@@ -32,6 +31,7 @@ from ipoibu.base.closing import Starting
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.wire import Wire
+from ipoibu.sandbox.libc import PR_SET_CHILD_SUBREAPER, prctl
 
 ROOT = Path(__file__).resolve().parents[3]  # where the package is: the checkout or site-packages
 INSIDE = Path(__file__).resolve().parent / "inside"
@@ -50,7 +50,6 @@ _COMPLAINT = re.compile(
     r"^.*(?:Kernel panic|BUG:|WARNING:|Oops|unregister_netdevice: waiting).*$", re.MULTILINE
 )
 _runs = itertools.count(os.getpid())  # of this process; others begin elsewhere
-_PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 
 class GuestFailed(LabError):
@@ -528,8 +527,7 @@ def _reap_group(group: int) -> None:
 
 def _set_subreaper(on: bool) -> None:
     """Make this process adopt the orphans among its descendants, or no longer."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) != 0:
-        raise LabError(f"prctl: {os.strerror(ctypes.get_errno())}")
+    prctl(PR_SET_CHILD_SUBREAPER, int(on))
 
 
 def _tail(text: str, lines: int) -> str:
