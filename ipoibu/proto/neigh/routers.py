@@ -48,6 +48,7 @@ from ipoibu.proto.neigh.advertised_routes import (
     ROUTE_INFORMATION,
     Advertised,
     lifetime_s,
+    makes_address,
     with_lifetime,
 )
 from ipoibu.wire import ndisc
@@ -175,7 +176,7 @@ class Routers:
         self._cap = cap
         self._machine = Machine(MACHINE, context.timers, self._ring)
         self._routers: dict[IpAddress, _Router] = {}
-        self._options = Advertised(context, self._withdraw_option)
+        self._options = Advertised(context, self._withdraw_option, self._is_proven)
         self._trials = TokenBucket(ROUTER_TRIALS_PER_S, ROUTER_TRIALS_BURST)
 
     def __contains__(self, ip: IpAddress) -> bool:
@@ -208,7 +209,7 @@ class Routers:
         router.advertisement = replace(advertisement, lladdr=None, options=kept)
         router.packet, router.hwaddr, router.since = packet, sender, now
         is_new = router.state in (State.NONE, State.TRIED)
-        is_doubted = is_new and self._is_doubted(router)
+        is_doubted = is_new and self._is_doubted(now, router, advertisement)
         self._feed(now, ip, Input.DOUBTED if is_doubted else Input.ADVERTISED)
         return not is_doubted
 
@@ -249,7 +250,7 @@ class Routers:
         )
         if len(packet) > ROUTER_ADVERTISEMENT_MAX_BYTES:
             return None
-        if self._is_doubted(router):
+        if self._is_doubted(now, router, advertisement):
             if not self._trials.take(now):
                 return None
             self._verify_soon(now)
@@ -271,10 +272,17 @@ class Routers:
         if router is not None and router.state is State.USED:
             self._ask(now, ip)
 
-    def _is_doubted(self, router: _Router) -> bool:
+    def _is_proven(self, ip: IpAddress) -> bool:
+        router = self._routers.get(ip)
+        return self._is_reachable(ip) or (router is not None and router.is_proven)
+
+    def _is_doubted(self, now: float, router: _Router, advertisement: RouterAdvertisement) -> bool:
         """Return whether a router has to answer first, because too many others have not."""
         if router.is_proven:
             return False
+        makes_addresses = any(makes_address(it) for it in advertisement.options)
+        if makes_addresses and not self._options.may_make_address(now, advertisement.source):
+            return True
         others = (it for it in self._routers.values() if not it.is_proven and it is not router)
         return sum(1 for _ in others) >= ROUTERS_UNPROVEN_MAX
 

@@ -14,6 +14,8 @@ from ipoibu.base.limits import (
     ADVERTISED_MAX,
     ADVERTISED_NEW_BURST,
     ADVERTISED_REPEATED_S,
+    AUTOCONF_LASTS_S,
+    AUTOCONF_UNPROVEN_MAX,
     MAX_UNICAST_SOLICIT,
     ROUTER_ADVERTISEMENT_MAX_BYTES,
     ROUTER_RETRY_S,
@@ -329,9 +331,9 @@ def test_an_advertisement_that_no_datagram_holds_gets_its_sender_no_place() -> N
 # Their prefixes and routes
 
 
-def prefix(number: int, lifetime_s: int = 1800) -> Option:
+def prefix(number: int, lifetime_s: int = 1800, flags: int = 0x80) -> Option:
     lasts = lifetime_s.to_bytes(4, "big")
-    body = bytes((64, 0xC0)) + 2 * lasts + bytes(4) + number.to_bytes(8, "big") + bytes(8)
+    body = bytes((64, flags)) + 2 * lasts + bytes(4) + number.to_bytes(8, "big") + bytes(8)
     return Option(PREFIX_INFORMATION, body)
 
 
@@ -402,6 +404,65 @@ def test_prefixes_that_routers_repeat_never_make_room() -> None:
     advertise(bench, HIGH, 1800, prefix(0, 0))  # what ends is passed on, and makes room
     advertise(bench, HIGH, 1800, prefix(4000))
     assert last(bench).options == (prefix(4000),)
+
+
+# Their prefixes that make addresses
+
+
+def autoconf(number: int, lifetime_s: int = 1800) -> Option:
+    return prefix(number, lifetime_s, 0xC0)
+
+
+def addresses(bench: Bench) -> set[bytes]:
+    """The prefixes of which the stack has an address for hours, from what it has heard."""
+    return {
+        option.body[-16:]
+        for message in _advertisements(bench)
+        for option in message.options
+        if option.type == PREFIX_INFORMATION and option.body[1] & 0x40 and lifetime_s(option)
+    }
+
+
+@pytest.mark.parametrize("router_s", [0, 1800])
+@pytest.mark.parametrize("ends", [False, True], ids=["", "withdrawn at once"])
+def test_invented_routers_leave_room_for_the_addresses_of_one_that_answers(
+    router_s: int, ends: bool
+) -> None:
+    """Linux makes 16 addresses at most, and keeps one for two hours after its prefix has been withdrawn."""
+    bench = Bench()
+    for number in range(100):
+        invented = _router(0x100 + number)
+        advertise(bench, invented, router_s, autoconf(2 * number), autoconf(2 * number + 1))
+        if ends:
+            advertise(
+                bench, invented, router_s, autoconf(2 * number, 0), autoconf(2 * number + 1, 0)
+            )
+        bench.run(1)
+    assert 0 < len(addresses(bench)) <= AUTOCONF_UNPROVEN_MAX
+    use(bench, None, ROUTER_TRIALS_BURST / ROUTER_TRIALS_PER_S + 1)
+    heard(bench)
+    advertise(bench, LOW, 1800, autoconf(5000), autoconf(5001))
+    use(bench, None, 3, LOW)
+    assert len(addresses(bench)) == 2
+
+
+def test_the_first_router_gets_its_addresses_before_it_has_answered() -> None:
+    bench = Bench()
+    advertise(bench, HIGH, 1800, *(autoconf(number) for number in range(AUTOCONF_UNPROVEN_MAX)))
+    assert len(last(bench).options) == AUTOCONF_UNPROVEN_MAX
+
+
+def test_what_strangers_occupy_is_free_again_when_the_addresses_are_gone() -> None:
+    bench = Bench()
+    for number in range(AUTOCONF_UNPROVEN_MAX):
+        advertise(bench, HIGH, 0, autoconf(number))
+        advertise(bench, HIGH, 0, autoconf(number, 0))
+    heard(bench)
+    advertise(bench, HIGH, 0, autoconf(100))
+    assert addresses(bench) == set()
+    bench.run(AUTOCONF_LASTS_S + 1)
+    advertise(bench, HIGH, 0, autoconf(100))
+    assert len(addresses(bench)) == 1
 
 
 def test_a_gateway_of_a_route_is_probed_as_soon_as_a_router() -> None:

@@ -150,13 +150,15 @@ class AdvertisedPrefixes(EngineFilling):
     def __init__(self) -> None:
         super().__init__()
         self.cap, self.true_cap = ADVERTISED_MAX, default_cap(Advertised)
-        self._table = Advertised(self.context, lambda now, source, option: None)
+        self._table = Advertised(
+            self.context, lambda now, source, option: None, lambda source: False
+        )
 
     def _option(self, number: int) -> Option:
         lifetimes = (1800).to_bytes(4, "big") * 2
         prefix = (0xFD << 120) + (number << 64)
         return Option(
-            PREFIX_INFORMATION, b"\x40\xc0" + lifetimes + bytes(4) + prefix.to_bytes(16, "big")
+            PREFIX_INFORMATION, b"\x40\x80" + lifetimes + bytes(4) + prefix.to_bytes(16, "big")
         )
 
     def add(self, number: int) -> None:
