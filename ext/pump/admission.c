@@ -16,8 +16,6 @@ enum {
     ND_BYTES = ND_TARGET + 16,
     ROOM_STRANGERS = 2, /* what must be free for them, so that answers find room */
     ROOM_KNOWN = 1,
-    ND_SOLICITATION = 135,
-    ND_ADVERTISEMENT = 136,
 };
 
 /* While this is an own address, requests for all IPv4 addresses reach the engine: a proxy's. */
@@ -72,12 +70,12 @@ static bool parse_untrusted(const uint8_t *frame, size_t len, struct message *me
     }
     if (len < IPU_ENCAP_LEN + ND_BYTES)
         return false;
-    uint8_t type = body[IPU_IPV6_HEADER];
-    bool advertises = type == ND_ADVERTISEMENT;
-    memcpy(&message->about, body + (advertises ? ND_TARGET : 8), 16);
-    memcpy(&message->target, body + (advertises ? 24 : ND_TARGET), 16);
-    message->asks = type == ND_SOLICITATION;
-    message->has_target = advertises || message->asks;
+    enum ipu_icmp6_concern concern = ipu_icmp6_kinds[body[IPU_IPV6_HEADER]].concern;
+    bool answers = concern == IPU_ICMP6_ANSWERS;
+    memcpy(&message->about, body + (answers ? ND_TARGET : IPU_IPV6_SOURCE), 16);
+    memcpy(&message->target, body + (answers ? IPU_IPV6_DESTINATION : ND_TARGET), 16);
+    message->asks = concern == IPU_ICMP6_ASKS;
+    message->has_target = concern != IPU_ICMP6_ALL;
     return true;
 }
 
@@ -100,7 +98,7 @@ void ipu_admission_sent(struct ipu_admission *admission, const uint8_t *frame, s
     uint32_t type = ipu_ip_get16(frame);
     bool is_nd = type == IPU_TYPE_IPV6 && len >= IPU_ENCAP_LEN + ND_BYTES &&
                  frame[IPU_ENCAP_LEN + 6] == IPPROTO_ICMPV6 &&
-                 frame[IPU_ENCAP_LEN + IPU_IPV6_HEADER] == ND_SOLICITATION;
+                 ipu_icmp6_kinds[frame[IPU_ENCAP_LEN + IPU_IPV6_HEADER]].concern == IPU_ICMP6_ASKS;
     if ((type != IPU_TYPE_ARP && !is_nd) || !parse_untrusted(frame, len, &message))
         return;
     *asked_slot(admission, &message.target) =

@@ -9,13 +9,12 @@
 enum {
     IPV4_WITHOUT_OPTIONS = 0x45,
     DHCP6_OF_SERVER = 547 << 16 | 546, /* the ports, source first */
-    ICMP6_MLD_QUERY = 130,             /* RFC 2710 §3 */
-    ICMP6_MLD_DONE = 132,
-    ICMP6_MLD2_REPORT = 143, /* RFC 3810 §5.2 */
-    ICMP6_RS = 133,          /* RFC 4861 §4 */
-    ICMP6_NS = 135,
-    ICMP6_NA = 136,
-    ICMP6_REDIRECT = 137,
+};
+
+const struct ipu_icmp6_kind ipu_icmp6_kinds[UINT8_MAX + 1] = {
+#define X(name, type, host, link, concern) [type] = {host, link, concern},
+    IPU_ICMP6(X)
+#undef X
 };
 
 struct in6_addr ipu_classify_map4(const uint8_t v4[4])
@@ -56,7 +55,7 @@ static int icmp6_type(const uint8_t *ip, size_t len)
 bool ipu_classify_is_nd(const uint8_t *ip, size_t len)
 {
     int type = len > IPU_IPV6_HEADER && ipu_ip_is_v6(ip) ? icmp6_type(ip, len) : -1;
-    return type >= ICMP6_RS && type <= ICMP6_REDIRECT;
+    return type >= 0 && ipu_icmp6_kinds[type].of_link == IPU_RX_ENGINE;
 }
 
 static enum ipu_tx_class tx4(const uint8_t *ip, size_t len, struct ipu_flow *flow)
@@ -84,10 +83,8 @@ static enum ipu_tx_class tx6(const uint8_t *ip, size_t len, struct ipu_flow *flo
         return IPU_TX_MALFORMED;
     flow->group = ip[24] == 0xff;
     int type = icmp6_type(ip, len);
-    if (type == ICMP6_NS || type == ICMP6_NA)
-        return IPU_TX_ND;
-    bool mld = (type >= ICMP6_MLD_QUERY && type <= ICMP6_MLD_DONE) || type == ICMP6_MLD2_REPORT;
-    return flow->group && mld ? IPU_TX_HOST : IPU_TX_FORWARD;
+    enum ipu_tx_class class = type < 0 ? IPU_TX_FORWARD : ipu_icmp6_kinds[type].of_host;
+    return class == IPU_TX_HOST && !flow->group ? IPU_TX_FORWARD : class;
 }
 
 enum ipu_tx_class ipu_classify_tx(const uint8_t *ip, size_t len, struct ipu_flow *flow)
@@ -108,7 +105,6 @@ enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len)
 {
     const uint8_t *ip = frame + IPU_ENCAP_LEN;
     size_t n = len - IPU_ENCAP_LEN;
-    int type;
     switch (ipu_ip_get16(frame)) {
     case IPU_TYPE_IPV4:
         return n >= IPU_IPV4_HEADER && ipu_ip_is_v4(ip) ? IPU_RX_DELIVER : IPU_RX_MALFORMED;
@@ -117,10 +113,9 @@ enum ipu_rx_class ipu_classify_rx_untrusted(const uint8_t *frame, size_t len)
             return IPU_RX_MALFORMED;
         /* RFC 6980: ND has no fragment header; we do not accept ND behind other extension
          * headers. */
-        type = ip[IPU_IPV6_NEXT_HEADER] == IPPROTO_ICMPV6 && n > IPU_IPV6_HEADER
-                   ? ip[IPU_IPV6_HEADER]
-                   : -1;
-        return type >= ICMP6_RS && type <= ICMP6_REDIRECT ? IPU_RX_ENGINE : IPU_RX_DELIVER;
+        if (ip[IPU_IPV6_NEXT_HEADER] == IPPROTO_ICMPV6 && n > IPU_IPV6_HEADER)
+            return ipu_icmp6_kinds[ip[IPU_IPV6_HEADER]].of_link;
+        return IPU_RX_DELIVER;
     case IPU_TYPE_ARP:
         return IPU_RX_ENGINE;
     case IPU_TYPE_RAILS:
