@@ -20,9 +20,11 @@ if TYPE_CHECKING:
         UsageError,
     )
     from ipoibu.endpoint.api.endpoint import Endpoint
+    from ipoibu.endpoint.callbacks import Callbacks
     from ipoibu.endpoint.config import EndpointConfig
 
 __all__ = [
+    "Callbacks",
     "Closed",
     "Endpoint",
     "EndpointConfig",
@@ -44,6 +46,7 @@ __version__: str
 _HOMES = {
     "ipoibu.base.addr": ("Gid", "HwAddr", "PKey", "Qpn"),
     "ipoibu.endpoint.api.endpoint": ("Endpoint",),
+    "ipoibu.endpoint.callbacks": ("Callbacks",),
     "ipoibu.endpoint.config": ("EndpointConfig",),
     "ipoibu.base.errors": (
         "Closed",

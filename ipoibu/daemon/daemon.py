@@ -59,7 +59,7 @@ def real_endpoint(
     from ipoibu.endpoint.api.endpoint import Endpoint
 
     device = device or _device(tun)
-    return Endpoint(config.endpoint, device=device, kept=kept, **callbacks.as_arguments())
+    return Endpoint(config.endpoint, device=device, kept=kept, callbacks=callbacks)
 
 
 def _device(tun: Tun) -> TunPacketDevice:
@@ -302,7 +302,7 @@ class Daemon:
         if config.tap_vlan is not None:
             self._vlans[config.tap_vlan] = _join(device, self._device, config.tap_vlan)
         return self._endpoint.share_port(
-            config.endpoint, device=device, kept=kept, **callbacks.as_arguments()
+            config.endpoint, device=device, kept=kept, callbacks=callbacks
         )
 
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

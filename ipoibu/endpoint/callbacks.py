@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from ipoibu.base.addr import IpAddress
 from ipoibu.wire.dhcp6_lease import Lease6
@@ -25,7 +24,7 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """The functions of one interface; none of them may block.
+    """The functions of one interface. Its thread calls them, so none of them may block.
 
     `on_address(address, duplicate)`: an address's duplicate detection ended. `on_failure(reason)`: the
     data path ended. `on_mtu(bytes)`: a subnet administrator gave the link another MTU.
@@ -41,28 +40,3 @@ class Callbacks:
     on_link: OnLink = _ignore
     on_lease: OnLease = _ignore
     on_lease6: OnLease6 = _ignore
-
-    def as_arguments(self) -> dict[str, Any]:
-        """Return the functions as arguments of `Endpoint`."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        on_address: OnAddress | None,
-        on_failure: OnFailure | None,
-        on_mtu: OnMtu | None,
-        on_link: OnLink | None,
-        on_lease: OnLease | None,
-        on_lease6: OnLease6 | None,
-    ) -> Callbacks:
-        """Make the callbacks; None stands for a function that does nothing."""
-        return cls(
-            on_address or _ignore,
-            on_failure or _ignore,
-            on_mtu or _ignore,
-            on_link or _ignore,
-            on_lease or _ignore,
-            on_lease6 or _ignore,
-        )

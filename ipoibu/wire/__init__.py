@@ -22,6 +22,7 @@ Where to look:
 - `dhcp6`: DHCPv6 messages between client and server (RFC 8415 §8, §21) in IPv6 packets
 - `dhcp6_lease`: a lease of DHCPv6
 - `dhcp_lease`: a lease
+- `dhcp_packet`: the messages of both between client and server, in an IP packet
 - `encap`: the 4-byte encapsulation header of IPoIB, RFC 4391 §6 (E1-E3), and the IP MTU (T1)
 - `ethernet`: ethernet II frames without preamble and checksum, as a TAP has them
 - `ethernet_arp`: ARP on Ethernet

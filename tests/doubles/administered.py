@@ -13,6 +13,7 @@ from typing import Any, Final
 from ipoibu import Endpoint, EndpointConfig, PKey
 from ipoibu._core import MemorySwitch, TunPacketDevice
 from ipoibu.base.addr import Gid
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.fabric.memory import MemoryPort
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.proto.sa.requests import Pace
@@ -84,8 +85,7 @@ class Subnet:
             config,
             device=device,
             port=port,
-            on_failure=self.failures.append,
-            on_mtu=self.mtus.append,
+            callbacks=Callbacks(on_failure=self.failures.append, on_mtu=self.mtus.append),
         )
         self.endpoints.append(endpoint)
         endpoint.open()

@@ -239,12 +239,12 @@ def test_isc_behind_a_relay_agent_gives_and_renews_a_lease(
 
 
 _PROGRAM = """
-from ipoibu import Endpoint, EndpointConfig
+from ipoibu import Callbacks, Endpoint, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 
 leases = []
 config = EndpointConfig("ib0", "soft:eth0", dhcp6=DhcpConfig(is_released=True))
-with Endpoint(config, on_lease6=leases.append) as endpoint:
+with Endpoint(config, callbacks=Callbacks(on_lease6=leases.append)) as endpoint:
     endpoint.address_added("fe80::5/64")
     assert endpoint.wait_up(20)
     print(endpoint.show()["dhcp6"]["address"], leases[0].address)

@@ -12,7 +12,7 @@ from ipoibu.endpoint.api.host_inputs import HostInputs
 from ipoibu.endpoint.api.packets import Packets
 from ipoibu.endpoint.api.questions import Questions
 from ipoibu.endpoint.api.views import Views
-from ipoibu.endpoint.callbacks import OnAddress, OnFailure, OnLease, OnLease6, OnLink, OnMtu
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath.datapath import queues_of
 from ipoibu.endpoint.dhcp_config import DhcpConfig
@@ -33,12 +33,8 @@ class Endpoint(HostInputs, Packets, Questions, Views):
     sizes in bytes, and a packet is a whole IP packet.
 
     Threads: any thread may call every method, but only one thread at a time may receive. The engine runs on
-    a thread of its own, the data path on a C thread that never takes the GIL. The engine's thread calls
-    `on_address` (an address's duplicate detection ended), `on_failure` (the data path ended), `on_mtu` (a
-    subnet administrator gave the link another MTU), `on_link` (the link carries traffic now, or no
-    longer; with the port's speed in Mb/s if it is known), `on_lease` (with `config.dhcp`, the lease, None
-    when it is gone) and `on_lease6` (likewise with `config.dhcp6`), which must not block. `open` and `close`
-    block, and raise `UsageError` there.
+    a thread of its own, the data path on a C thread that never takes the GIL. The engine's thread calls the
+    functions of `callbacks`, which must not block; `open` and `close` block, and raise `UsageError` there.
 
     Errors: `open` raises `NoSuchDevice`, `NotPermitted`, `LinkError` or `UsageError`; everything else
     raises `Closed` before `open` and after `close`. The caller may open a closed endpoint again.
@@ -52,12 +48,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         dhcp: DhcpConfig | None = None,
         dhcp6: DhcpConfig | None = None,
         device: _core.TunPacketDevice | None = None,
-        on_address: OnAddress | None = None,
-        on_failure: OnFailure | None = None,
-        on_mtu: OnMtu | None = None,
-        on_link: OnLink | None = None,
-        on_lease: OnLease | None = None,
-        on_lease6: OnLease6 | None = None,
+        callbacks: Callbacks | None = None,
     ) -> Endpoint:
         """Return an endpoint, not open yet, in another partition of the port that this endpoint has open.
 
@@ -80,12 +71,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         return self.share_port(
             config,
             device=device,
-            on_address=on_address,
-            on_failure=on_failure,
-            on_mtu=on_mtu,
-            on_link=on_link,
-            on_lease=on_lease,
-            on_lease6=on_lease6,
+            callbacks=callbacks,
         )
 
     def share_port(
@@ -93,13 +79,8 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         config: EndpointConfig,
         *,
         device: _core.TunPacketDevice | None = None,
-        on_address: OnAddress | None = None,
-        on_failure: OnFailure | None = None,
-        on_mtu: OnMtu | None = None,
-        on_link: OnLink | None = None,
+        callbacks: Callbacks | None = None,
         kept: Handover | None = None,
-        on_lease: OnLease | None = None,
-        on_lease6: OnLease6 | None = None,
     ) -> Endpoint:
         """As `child`, with its whole configuration; the ports of this endpoint take precedence over
         `config.device` and `config.backups`."""
@@ -108,13 +89,8 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         child = Endpoint(
             config,
             device=device,
-            on_address=on_address,
-            on_failure=on_failure,
-            on_mtu=on_mtu,
-            on_link=on_link,
+            callbacks=callbacks,
             kept=kept,
-            on_lease=on_lease,
-            on_lease6=on_lease6,
         )
         child._take_port = lambda kept: self._shared_port()
         if own.backups:

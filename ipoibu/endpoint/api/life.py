@@ -17,15 +17,7 @@ from ipoibu.base.ib import PartitionParams
 from ipoibu.base.limits import OPEN_RETRY_S
 from ipoibu.endpoint.api.arguments import seconds_of
 from ipoibu.endpoint.api.inbox import Inbox
-from ipoibu.endpoint.callbacks import (
-    Callbacks,
-    OnAddress,
-    OnFailure,
-    OnLease,
-    OnLease6,
-    OnLink,
-    OnMtu,
-)
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath.datapath import DataPath, PacketDevice, Pump
 from ipoibu.endpoint.handover import Handover
@@ -55,13 +47,8 @@ class Life(Closing):
         *,
         device: _core.TunPacketDevice | None = None,
         port: Port | None = None,
-        on_address: OnAddress | None = None,
-        on_failure: OnFailure | None = None,
-        on_mtu: OnMtu | None = None,
-        on_link: OnLink | None = None,
+        callbacks: Callbacks | None = None,
         kept: Handover | None = None,
-        on_lease: OnLease | None = None,
-        on_lease6: OnLease6 | None = None,
     ) -> None:
         self.config = config
         self._queue = _core.QueueDevice() if device is None else None
@@ -71,14 +58,7 @@ class Life(Closing):
         self._take_port: Callable[[Handover], SharedPort] = lambda kept: _take(config, port, kept)
         self._parent_rails: Callable[[], Rails] | None = None  # those of a child's parent
         self._kept = kept or Handover()
-        self._callbacks = Callbacks.of(
-            on_address=on_address,
-            on_failure=on_failure,
-            on_mtu=on_mtu,
-            on_link=on_link,
-            on_lease=on_lease,
-            on_lease6=on_lease6,
-        )
+        self._callbacks = callbacks or Callbacks()
         self._interface: Interface | None = None
         self._thread: LoopThread | None = None
         # Guards opening, closing, and the hand-over of a call to the engine's thread.

@@ -39,7 +39,7 @@ from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.proto.context import Dad
 from ipoibu.proto.dhcp import state as dhcp_state
 from ipoibu.proto.dhcp import state6 as dhcp6_state
-from ipoibu.proto.effects import Effect
+from ipoibu.proto.effects import AddressVerdict, Effect, Lease6Changed, LeaseChanged, LinkChanged
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.machine.transition import Topic, Transition
 from ipoibu.proto.neigh.dad import State as AddressState
@@ -98,17 +98,19 @@ class Interface:
             self.config, path.port.info.guid, loop, callbacks.on_lease, callbacks.on_lease6
         )
         self._dhcp.recall(self.engine, link.dhcp6)
-        self._carrier = Carrier(loop, path.port, callbacks.on_link)
+        self._carrier = carrier = Carrier(loop, path.port, callbacks.on_link)
         self.shell = Shell(
             loop,
             self.engine,
             path,
             self.counts,
-            on_address=callbacks.on_address,
             on_failure=callbacks.on_failure,
-            on_link=self._carrier.link_changed,
-            on_lease=self._dhcp.changed,
-            on_lease6=self._dhcp.changed6,
+            reports={
+                AddressVerdict: lambda it: callbacks.on_address(it.address, it.duplicate),
+                LinkChanged: lambda it: carrier.link_changed(it.is_up),
+                LeaseChanged: self._dhcp.changed,
+                Lease6Changed: self._dhcp.changed6,
+            },
         )
         self.receives_all = self.config.allmulticast
         """True if a multicast router or a proxy needs all groups of the link."""

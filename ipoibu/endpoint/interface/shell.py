@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ipoibu import _core
@@ -84,9 +84,9 @@ ROUTE_KINDS: Final = {
 class Shell:
     """Runs `engine` over a data path; every method runs on the loop's thread.
 
-    The interface that owns the shell sets `rc` and `subnet`. The shell calls `on_address` with the result
-    of an address's duplicate detection, `on_failure` when the packet device failed, `on_link` when the link
-    came up or went down, and `on_lease` or `on_lease6` when DHCP or DHCPv6 granted a lease or lost it.
+    The interface that owns the shell sets `rc` and `subnet`. The shell calls `on_failure` when the packet
+    device failed, and `reports` has what the owner does about the effects that say what has become of an
+    address, the link or a lease.
     """
 
     def __init__(
@@ -96,11 +96,8 @@ class Shell:
         path: DataPath,
         counts: Counter[str],
         *,
-        on_address: Callable[[IpAddress, bool], None],
         on_failure: Callable[[str], None],
-        on_link: Callable[[bool], None],
-        on_lease: Callable[[LeaseChanged], None],
-        on_lease6: Callable[[Lease6Changed], None],
+        reports: Mapping[type[Effect], Callable[[Any], None]],
     ) -> None:
         self.rc: RcShell | None = None  # in connected mode
         self.subnet: Subnet | None = None  # where there is a subnet administrator
@@ -111,11 +108,8 @@ class Shell:
         self._path = path
         self._pump = path.pump
         self._counts = counts
-        self._on_address = on_address
         self._on_failure = on_failure
-        self._on_link = on_link
-        self._on_lease = on_lease
-        self._on_lease6 = on_lease6
+        self._reports = reports
         self._effects = TimedEffectLoop(loop, engine, self._carry_out)
         self.pinger = Pinger(loop, engine, self._effects.perform, path.port)
         self.heartbeat = Heartbeat()
@@ -293,16 +287,11 @@ class Shell:
         else:
             self._path.fabric.detach(effect.mgid)
 
-    def _judged(self, effect: AddressVerdict) -> None:
-        self._on_address(effect.address, effect.duplicate)
-        self.announce()
+    def _report(self, effect: Effect) -> None:
+        self._reports[type(effect)](effect)
 
-    def _lease_changed(self, effect: LeaseChanged) -> None:
-        self._on_lease(effect)
-        self.announce()
-
-    def _lease6_changed(self, effect: Lease6Changed) -> None:
-        self._on_lease6(effect)
+    def _report_and_announce(self, effect: Effect) -> None:
+        self._report(effect)
         self.announce()
 
     def _count(self, effect: Count) -> None:
@@ -491,10 +480,10 @@ EFFECTS: Final[dict[type[Effect], Callable[[Shell, Any], Iterable[Effect] | None
     FindPath: Shell._request,
     JoinToSend: Shell._request,
     LeaveToSend: Shell._request,
-    AddressVerdict: Shell._judged,
-    LinkChanged: lambda it, effect: it._on_link(effect.is_up),
-    LeaseChanged: Shell._lease_changed,
-    Lease6Changed: Shell._lease6_changed,
+    AddressVerdict: Shell._report_and_announce,
+    LinkChanged: Shell._report,
+    LeaseChanged: Shell._report_and_announce,
+    Lease6Changed: Shell._report_and_announce,
     Answered: lambda it, effect: it.pinger.answered(effect.ip, effect.hwaddr),
     Count: Shell._count,
     Log: lambda it, effect: _log.log(effect.level, "%s", effect.text),

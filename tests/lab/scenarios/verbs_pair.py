@@ -17,6 +17,7 @@ from pyverbs.pd import PD
 
 from ipoibu import Endpoint, EndpointConfig
 from ipoibu.base.ib import Destination
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.fabric.verbs.port import VerbsPort
 from ipoibu.lab.machines.inside.meeting import until
 from ipoibu.lab.machines.scenarios.verbs_guest import DEVICE, ipv4, on_a_veth, report, resources
@@ -120,7 +121,9 @@ def removed() -> None:
     """Delete the network device; the RDMA device goes with it as soon as nobody has it open."""
     on_a_veth()
     failures: list[str] = []
-    with Endpoint(EndpointConfig("left", DEVICE), on_failure=failures.append) as left:
+    with Endpoint(
+        EndpointConfig("left", DEVICE), callbacks=Callbacks(on_failure=failures.append)
+    ) as left:
         left.address_added(ip_interface(f"{LEFT}/24"))
         with subprocess.Popen(["ip", "link", "delete", "va"]) as deletion:
             until(lambda: bool(failures), "the endpoint to fail")

@@ -11,6 +11,7 @@ import pytest
 from ipoibu import Endpoint, EndpointConfig
 from ipoibu._core import MemorySwitch
 from ipoibu.base.ib import port_speed_mbps
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.interface import carrier
 from ipoibu.endpoint.interface.carrier import Carrier
 from ipoibu.fabric.memory import MemoryPort
@@ -87,7 +88,9 @@ def test_an_endpoint_reports_its_link_with_the_ports_speed(monkeypatch: pytest.M
     reports: list[tuple[bool, int | None]] = []
     port = FastPort()
     with Endpoint(
-        EndpointConfig("ib0", "memory"), port=port, on_link=lambda *report: reports.append(report)
+        EndpointConfig("ib0", "memory"),
+        port=port,
+        callbacks=Callbacks(on_link=lambda *report: reports.append(report)),
     ):
         until(lambda: reports == [(True, 100_000)])
         port.is_active = False

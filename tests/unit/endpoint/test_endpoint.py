@@ -31,6 +31,7 @@ from ipoibu.base.limits import (
 )
 from ipoibu.base.route import NextHop, RouteChange, Target, prefix_of
 from ipoibu.endpoint.api import status
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.handover import Handover
 from ipoibu.endpoint.interface.interface import Interface
 from ipoibu.fabric.faults import FaultSpec
@@ -281,7 +282,7 @@ def test_a_duplicate_address_is_reported_to_its_owner(monkeypatch: pytest.Monkey
     second = Endpoint(
         EndpointConfig("b", "memory"),
         port=MemoryPort(switch, Gid.parse("fe80::2")),
-        on_address=verdict,
+        callbacks=Callbacks(on_address=verdict),
     )
     with first, second:
         first.address_added(ipaddress.ip_interface("fd00::1/64"))
@@ -417,7 +418,9 @@ def test_a_callback_cannot_open_or_close() -> None:
         called.set()
 
     port = MemoryPort(MemorySwitch(1), Gid.parse("fe80::1"))
-    endpoint = Endpoint(EndpointConfig("a", "memory"), port=port, on_address=on_address)
+    endpoint = Endpoint(
+        EndpointConfig("a", "memory"), port=port, callbacks=Callbacks(on_address=on_address)
+    )
     with endpoint:
         endpoint.address_added(ipaddress.ip_interface("10.0.0.1/24"))
         assert called.wait(10)

@@ -16,6 +16,7 @@ import pytest
 from ipoibu import Endpoint, PKey
 from ipoibu.base.errors import LinkError
 from ipoibu.base.ib import PartitionParams
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.datapath.capture import SNAP_MAX_BYTES
 from ipoibu.endpoint.interface.shell import Shell
 from ipoibu.fabric.memory import MemoryUd
@@ -199,7 +200,7 @@ def test_what_the_application_has_set_up_outlives_the_queue_pair(subnet: Subnet)
 def test_children_are_renewed_by_themselves(subnet: Subnet) -> None:
     subnet.sa.make_broadcast(PKey(0x8002))
     parent = subnet.host(pkeys=(0xFFFF, 0x8002))
-    child = parent.child(PKey(0x8002), on_failure=subnet.failures.append)
+    child = parent.child(PKey(0x8002), callbacks=Callbacks(on_failure=subnet.failures.append))
     with child:
         until(lambda: is_up(child))
         before = parent.hwaddr

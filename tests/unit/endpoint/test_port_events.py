@@ -14,6 +14,7 @@ from ipoibu import Endpoint, EndpointConfig, LinkError
 from ipoibu._core import MemorySwitch
 from ipoibu.base.addr import Gid, HwAddr
 from ipoibu.base.ib import PartitionParams
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from tests.doubles.administered import until
@@ -109,7 +110,7 @@ def test_a_new_address_that_rdma_cm_cannot_listen_on_yet_is_taken_at_the_next_lo
 def test_a_device_that_failed_is_asked_no_more(port: TellingPort) -> None:
     failures: list[str] = []
     config = EndpointConfig("h", "memory")
-    with Endpoint(config, port=port, on_failure=failures.append) as endpoint:
+    with Endpoint(config, port=port, callbacks=Callbacks(on_failure=failures.append)) as endpoint:
         port.is_gone = True
         port.say()
         until(lambda: failures == ["the device failed"])

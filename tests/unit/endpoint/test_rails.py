@@ -14,6 +14,7 @@ import pytest
 
 from ipoibu import Endpoint, EndpointConfig, LinkError, PKey
 from ipoibu.base.errors import Closed, NoSuchDevice
+from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.rails import rails
 from ipoibu.fabric.sa.flush import Flush
 from ipoibu.proto.machine.transition import Topic
@@ -61,7 +62,7 @@ class Two:
     def open(self, primary: str | None = None) -> Endpoint:
         (device, port), *backups = self.places
         config = EndpointConfig("h1", device, port, backups=tuple(backups), rail_primary=primary)
-        endpoint = Endpoint(config, on_failure=self.subnet.failures.append)
+        endpoint = Endpoint(config, callbacks=Callbacks(on_failure=self.subnet.failures.append))
         self.subnet.endpoints.insert(0, endpoint)
         endpoint.open()
         until(lambda: bool(endpoint.show()["state"] == "up"))
