@@ -381,6 +381,7 @@ UNDERLAY_PEERS_MAX: Final = 16  # named peers whose routes choose the GID
 UNDERLAY_RESOLVE_S: Final = 3.0  # for the names among them, at the start
 SOFT_ROUTES_S: Final = 5.0  # time between two looks at these routes
 SOFT_OWN_ROUTES_S: Final = 1.0  # the same for the device's routes to groups and to its link
+SOFT_CARRIER_LOOK_S: Final = 0.2  # who looks at a port at least so often wants to know at once
 SOFT_MOVED_S: Final = 3.0  # without our address, beside another one: a renewal by DHCP takes less
 SUPERFRAME_HEADER_BYTES: Final = 16  # vnet header 10, padding 2, encapsulation 4
 SUPERFRAME_BYTES_MAX: Final = SUPERFRAME_HEADER_BYTES + 65536  # Linux GSO_LEGACY_MAX_SIZE

@@ -216,7 +216,7 @@ def test_silence_of_the_monitored_neighbours_is_a_failure(two: Lab, sh: Sh, unti
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--device", "soft:eth0"], "a device is given twice: soft:eth0, soft:eth1, soft:eth0"),
+        (["--device", "soft:eth0"], "soft:eth0 is given twice: each rail needs a port of its own"),
         (["--rail-primary", "soft:eth7"], "soft:eth7 is none of the devices soft:eth0, soft:eth1"),
         (["--rail-updelay", "-1"], "--rail-updelay: "),
         (

@@ -20,6 +20,7 @@ from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.link_speed import speed_mbps
 from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.fabric.soft.adapter import Adapter, no_address, translate
+from ipoibu.fabric.soft.carrier import Carrier
 from ipoibu.fabric.soft.own_routes import OwnRoutes
 from ipoibu.proto.machine.ratelimit import should_log
 
@@ -114,6 +115,7 @@ class SoftPort(PlainPort):
         self._used_bytes = 0  # the longest datagram of our fabrics
         self._has_fragments = False
         self._own_routes = OwnRoutes(self._adapter.hca, device)
+        self._carrier = Carrier(lambda: self._adapter.hca.netdev)
 
     def _describe(self, by: Choice | _Successor | None) -> PortInfo:
         hca = self._adapter.hca
@@ -150,7 +152,7 @@ class SoftPort(PlainPort):
         """The fabrics are stale once the net device has lost the GID and has another address, or the routes
         to the peers have asked for another address, for a while."""
         self._report_fragments()
-        error = self._adapter.hca.check(self._used_bytes)
+        error = self._check()
         if error == errno.ENODEV:  # a new device of the same name would be another HCA
             raise LinkError(f"{self.info.device}: the network device was removed")
         if self._review(time.monotonic(), is_gone=error == errno.EADDRNOTAVAIL):
@@ -158,6 +160,13 @@ class SoftPort(PlainPort):
         if error == 0:
             self._own_routes.look(time.monotonic())
         return error == 0
+
+    def _check(self) -> int:
+        """Return 0 while the port is active, else an errno of `SoftHca.check`."""
+        error = self._adapter.hca.check(self._used_bytes)
+        is_running = error != errno.ENETDOWN
+        is_lost = self._carrier.is_lost(time.monotonic(), is_running=is_running)
+        return error or (errno.ENETDOWN if is_lost else 0)
 
     def _review(self, now: float, *, is_gone: bool) -> bool:
         """Ask which address is to be the GID, and take one that has been the answer for a while; return
@@ -219,7 +228,7 @@ class SoftPort(PlainPort):
 
     def why_down(self) -> str:
         hca = self._adapter.hca
-        netdev, error = hca.netdev, hca.check(self._used_bytes)
+        netdev, error = hca.netdev, self._check()
         now, needed = hca.netdev_mtu_now(), hca.needed_mtu(self._used_bytes)
         if 0 < now < needed:  # below 1280 the address is gone, too
             return (
@@ -251,6 +260,7 @@ class SoftPort(PlainPort):
 
     def close(self) -> None:
         """Release the UDP port. The caller has closed the fabrics."""
+        self._carrier.close()
         self._adapter.leave()
 
 
