@@ -239,6 +239,25 @@ static void a_neighbour_that_scans_the_link_still_reaches_us(void)
     end();
 }
 
+/* An unknown router is as good as the invented ones, and gets the same share. */
+static void a_router_that_is_a_neighbour_is_heard_beside_invented_ones(void)
+{
+    begin(1 << 20);
+    know(address6(9));
+    for (uint32_t i = 0; i < 4000; i++) {
+        nd(134, 10, 0, 100 + i, true);
+        drain();
+    }
+    uint64_t passed = counter("rx_control");
+    CHECK(passed < 4000);
+    for (int i = 0; i < 16; i++) {
+        nd(134, 9, 0, 7, true);
+        drain();
+    }
+    CHECK_EQ(counter("rx_control") - passed, 16);
+    end();
+}
+
 /* Nobody reads the events: the strangers leave room for answers that the engine asked for. */
 static void an_answer_finds_room_that_strangers_leave(void)
 {
@@ -271,6 +290,7 @@ int main(void)
     RUN(what_a_neighbour_says_concerns_us);
     RUN(one_sender_and_all_strangers_together_have_a_bound);
     RUN(a_neighbour_that_scans_the_link_still_reaches_us);
+    RUN(a_router_that_is_a_neighbour_is_heard_beside_invented_ones);
     RUN(an_answer_finds_room_that_strangers_leave);
     return 0;
 }
