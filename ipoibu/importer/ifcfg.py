@@ -100,28 +100,17 @@ def _read(made: Draft, variable: Variable, variables: dict[str, Variable]) -> No
     elif re.fullmatch(r"GATEWAY\d*|IPV6_DEFAULTGW", name):
         _read_gateway(made, variable, variables)
     elif name in ("IPV6ADDR", "IPV6ADDR_SECONDARIES"):
-        for text in value.split():
-            made.take("address", text if "/" in text else f"{text}/64", place)
+        _read_ipv6(made, variable)
     elif name == "BONDING_OPTS":
         take_bond_options(made, value, place)
     elif name == "CONNECTED_MODE":
         made.take_mode("connected" if switch(value) else "datagram", place)
     elif name == "MTU":
         made.take_mtu(value, place)
-    elif name == "BOOTPROTO":
-        if value.lower() in ("dhcp", "bootp"):
-            made.take_dhcp(place)
-        elif value.lower() not in ("none", "static"):
-            made.leave(place, draft.UNKNOWN)
-    elif name == "DHCPV6C":
-        if switch(value):
-            made.take_dhcp6(place)
-    elif name in ("PKEY_ID", "PHYSDEV"):
-        if not switch(variables["PKEY"].value if "PKEY" in variables else "no"):
-            made.leave(place, "it has no effect without PKEY=yes")
-    elif name == "ONBOOT":
-        if not switch(value):
-            made.leave(place, draft.START)
+    elif name in ("BOOTPROTO", "DHCPV6C"):
+        _read_protocol(made, variable)
+    elif name in ("PKEY_ID", "PHYSDEV", "ONBOOT"):
+        _read_start(made, variable, variables)
     elif name in ("IPV6_AUTOCONF", "IPV6FORWARDING"):
         made.leave(place, draft.ADVERTISED if name == "IPV6_AUTOCONF" else draft.UNKNOWN)
     elif name in ("DEFROUTE", "IPV6_DEFROUTE"):
@@ -130,6 +119,26 @@ def _read(made: Draft, variable: Variable, variables: dict[str, Variable]) -> No
         made.take("dad-ipv4", "off" if value == "0" else "on", place)
     elif not _WITHOUT_EFFECT.fullmatch(name):
         made.leave(place, draft.reason(name, _REASONS))
+
+
+def _read_protocol(made: Draft, variable: Variable) -> None:
+    value = variable.value
+    if variable.name == "DHCPV6C":
+        if switch(value):
+            made.take_dhcp6(variable.place)
+    elif value.lower() in ("dhcp", "bootp"):
+        made.take_dhcp(variable.place)
+    elif value.lower() not in ("none", "static"):
+        made.leave(variable.place, draft.UNKNOWN)
+
+
+def _read_start(made: Draft, variable: Variable, variables: dict[str, Variable]) -> None:
+    """Say why the interface does not start here, or not as the partition that it names."""
+    if variable.name == "ONBOOT":
+        if not switch(variable.value):
+            made.leave(variable.place, draft.START)
+    elif not switch(variables["PKEY"].value if "PKEY" in variables else "no"):
+        made.leave(variable.place, "it has no effect without PKEY=yes")
 
 
 def _read_host_setting(made: Draft, variable: Variable) -> bool:
@@ -162,6 +171,11 @@ def _read_ipv4(
         made.leave((length or variable).place, f"{(length or variable).value!r} is no IPv4 prefix")
         return
     made.take("address", f"{variable.value}/{bits}", variable.place)
+
+
+def _read_ipv6(made: Draft, variable: Variable) -> None:
+    for text in variable.value.split():
+        made.take("address", text if "/" in text else f"{text}/64", variable.place)
 
 
 def _read_gateway(made: Draft, variable: Variable, variables: dict[str, Variable]) -> None:

@@ -67,16 +67,13 @@ def _is_infiniband(made: Draft, node: Any) -> bool:
 def _read(made: Draft, key: str, node: Any) -> None:
     place, text = place_of(made.place.path, node, key), text_of(node)
     if key == "addresses":
-        for item in items_of(node):
-            _read_address(made, item)
+        _read_addresses(made, node)
     elif key in ("dhcp4", "dhcp6"):
-        if switch(text):
-            (made.take_dhcp if key == "dhcp4" else made.take_dhcp6)(place)
+        _read_dhcp(made, key, node)
     elif key in ("gateway4", "gateway6"):
         made.take_route("default", text, place)
     elif key == "routes":
-        for item in items_of(node):
-            _read_route(made, item)
+        _read_routes(made, node)
     elif key == "nameservers":
         own = fields_of(node)
         made.leave_servers(texts_of(own.get("addresses")), place)
@@ -90,22 +87,45 @@ def _read(made: Draft, key: str, node: Any) -> None:
     elif key == "interfaces" and made.is_bond:
         made.ports += texts_of(node)
     elif key == "parameters" and made.is_bond:
-        for name, value in fields_of(node).items():
-            option = place_of(made.place.path, value, f"parameters.{name}")
-            take_bond_option(made, name, ",".join(texts_of(value)), option)
+        _read_bond(made, node)
     elif key == "link-local":
-        if "ipv6" not in texts_of(node):
-            made.leave(place, draft.LINK_LOCAL)
+        _read_link_local(made, key, node)
     elif key == "accept-ra":
         made.leave(place, draft.ADVERTISED)
     elif key in ("dhcp4-overrides", "dhcp6-overrides"):
-        for name, value in fields_of(node).items():
-            if name == "hostname":
-                made.take("dhcp-host-name", text_of(value), place)
-            else:
-                _leave(made, value, f"{key}.{name}")
+        _read_overrides(made, key, node)
     else:
         _leave(made, node, key)
+
+
+def _read_dhcp(made: Draft, key: str, node: Any) -> None:
+    if switch(text_of(node)):
+        take = made.take_dhcp if key == "dhcp4" else made.take_dhcp6
+        take(place_of(made.place.path, node, key))
+
+
+def _read_link_local(made: Draft, key: str, node: Any) -> None:
+    if "ipv6" not in texts_of(node):
+        made.leave(place_of(made.place.path, node, key), draft.LINK_LOCAL)
+
+
+def _read_bond(made: Draft, node: Any) -> None:
+    for name, value in fields_of(node).items():
+        option = place_of(made.place.path, value, f"parameters.{name}")
+        take_bond_option(made, name, ",".join(texts_of(value)), option)
+
+
+def _read_overrides(made: Draft, key: str, node: Any) -> None:
+    for name, value in fields_of(node).items():
+        if name == "hostname":
+            made.take("dhcp-host-name", text_of(value), place_of(made.place.path, node, key))
+        else:
+            _leave(made, value, f"{key}.{name}")
+
+
+def _read_addresses(made: Draft, node: Any) -> None:
+    for item in items_of(node):
+        _read_address(made, item)
 
 
 def _read_address(made: Draft, item: Any) -> None:
@@ -116,6 +136,11 @@ def _read_address(made: Draft, item: Any) -> None:
     for options in own.values():
         for name, value in fields_of(options).items():
             made.leave(place_of(made.place.path, value, f"addresses.{name}"), draft.UNKNOWN)
+
+
+def _read_routes(made: Draft, node: Any) -> None:
+    for item in items_of(node):
+        _read_route(made, item)
 
 
 def _read_route(made: Draft, item: Any) -> None:

@@ -26,6 +26,15 @@ _REASONS: Final = (
     (r"master|controller|slave_type|port_type|bridge", draft.SEVERAL_LINKS),
 )
 
+# What to say about a switch of `ip` that is on.
+_SWITCHES: Final = {
+    "auto6": draft.ADVERTISED,
+    "ipv6_disabled": draft.LINK_LOCAL,
+    "route_append_only": draft.UNKNOWN,
+    "rule_append_only": draft.UNKNOWN,
+    "auto_gateway": draft.UNKNOWN,
+}
+
 
 def read_connections(path: Path, node: Any) -> Reading:
     """Read a list `network_connections`."""
@@ -85,24 +94,29 @@ class _Connection:
         elif key in ("controller", "master") and self._is_port_of_bond():
             made.controller = text
         elif key == "bond" and made.is_bond:
-            for name, value in fields_of(node).items():
-                take_bond_option(
-                    made, name, text_of(value), place_of(self._path, value, f"bond.{name}")
-                )
+            self._read_bond(node)
         elif key == "mtu":
             made.take_mtu(text, place)
         elif key == "ip":
-            for name, value in fields_of(node).items():
-                self._read_ip(name, value)
+            self._read_addressing(node)
         elif key in ("autoconnect", "state"):
             if switch(text) is False or text == "down":
                 made.leave(place, draft.START)
         elif key not in _WITHOUT_EFFECT:
             self._leave(node, key)
 
+    def _read_bond(self, node: Any) -> None:
+        for name, value in fields_of(node).items():
+            place = place_of(self._path, value, f"bond.{name}")
+            take_bond_option(self._made, name, text_of(value), place)
+
     def _is_port_of_bond(self) -> bool:
         own = fields_of(self._item)
         return text_of(own.get("port_type", own.get("slave_type"))) in ("bond", "")
+
+    def _read_addressing(self, node: Any) -> None:
+        for name, value in fields_of(node).items():
+            self._read_ip(name, value)
 
     def _read_ip(self, name: str, node: Any) -> None:
         made, key = self._made, f"ip.{name}"
@@ -121,19 +135,13 @@ class _Connection:
         elif name == "dhcp4":
             if switch(text):
                 made.take_dhcp(place)
-        elif name == "auto6":
+        elif name in _SWITCHES:
             if switch(text):
-                made.leave(place, draft.ADVERTISED)
-        elif name == "ipv6_disabled":
-            if switch(text):
-                made.leave(place, draft.LINK_LOCAL)
+                made.leave(place, _SWITCHES[name])
         elif name == "dns":
             made.leave_servers(texts_of(node), place)
         elif name == "dns_search":
             made.leave_domains(texts_of(node), place)
-        elif name in ("route_append_only", "rule_append_only", "auto_gateway"):
-            if switch(text):
-                made.leave(place, draft.UNKNOWN)
         else:
             self._leave(node, key)
 

@@ -100,10 +100,14 @@ def _read(made: Draft, variable: Variable, values: Mapping[str, str]) -> None:
     elif name == "DHCLIENT_CLIENT_ID":
         made.take_client_id(value, place)
     elif name == "DHCLIENT_HOSTNAME_OPTION":
-        if value.upper() != "AUTO":
-            made.take("dhcp-host-name", value, place)
+        _read_host_name(made, variable)
     elif not _WITHOUT_EFFECT.fullmatch(name):
         made.leave(place, draft.reason(name, _REASONS))
+
+
+def _read_host_name(made: Draft, variable: Variable) -> None:
+    if variable.value.upper() != "AUTO":
+        made.take("dhcp-host-name", variable.value, variable.place)
 
 
 def _read_protocol(made: Draft, value: str, place: Place) -> None:

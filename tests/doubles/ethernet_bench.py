@@ -96,7 +96,7 @@ class Lan:
         assert self.engine.handoff is not None
         return self.engine.handoff.mac
 
-    def carry_out(self, effects: Iterable[Effect]) -> None:
+    def carry_out(self, effects: Iterable[Effect]) -> None:  # noqa: PLR0912, one case an effect
         for effect in effects:
             self.effects.append(effect)
             match effect:

@@ -283,7 +283,7 @@ class Dhcp6Client:
         for action in actions:
             self._act(now, action)
 
-    def _act(self, now: float, action: Action) -> None:
+    def _act(self, now: float, action: Action) -> None:  # noqa: PLR0912, one case an action
         match action:
             case Action.BEGIN:
                 self._xid = self._context.rng.getrandbits(24)

@@ -378,7 +378,7 @@ class Neighbours:
             elif fed in (Input.CONFIRMED, Input.REPLACED):
                 self.watcher.answered(now, ip)
 
-    def _act(
+    def _act(  # noqa: PLR0912, one case an action
         self, now: float, entry: _Entry, action: Action, packet: bytes, hwaddr: HwAddr | None
     ) -> None:
         match action:
