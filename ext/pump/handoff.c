@@ -11,7 +11,7 @@
  * The hand-off between guests behind a TAP and the link. The next hop of a guest's packet is the
  * host for which the receiver's MAC stands, and not what a route says: the neighbour table has it
  * under the key 100::MAC, a prefix that no host has (RFC 6666). All that the pump does not know
- * goes to the engine (ipoibu/proto/ethernet/handoff.py).
+ * goes to the engine (ipoibu/proto/ethernet/host.py).
  */
 enum {
     RARP = 0x8035,        /* a hypervisor's notice of a guest that migrated */

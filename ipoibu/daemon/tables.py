@@ -297,7 +297,7 @@ _ETHERNET: Final = (
     ),
     Table(
         "addresses that we look for among guests",
-        ("proto/ethernet/handoff.py:Handoff._searches",),
+        ("proto/ethernet/host.py:EthernetHost._searches",),
         (_LINK,),
         limits.ETHERNET_WAITING_MAX,
         2000,
@@ -306,7 +306,7 @@ _ETHERNET: Final = (
     ),
     Table(
         "packets that wait for guests",
-        ("proto/ethernet/handoff.py:Handoff._waiting",),
+        ("proto/ethernet/host.py:EthernetHost._waiting",),
         (_LINK,),
         limits.ETHERNET_WAITING_TOTAL_BYTES,
         1,

@@ -4,6 +4,12 @@
 Where to look:
 
 - `engine`: the door: every input of the interface, in the order of a link's life
+- `inputs`: what makes an input of a method
+- `host_side`: what depends on the kind of frames of the packet device; `ethernet.host` is the other one
+- `ip_host`: the host side of a device of IP packets
+- `permanent_neighbours`: the inputs of an administrator
+- `sa_inputs`: the inputs of a subnet administrator
+- `pump_reports`: the inputs that only the log follows
 - `context`: the configuration, and what all machines share
 - `effects`: what the engine wants done, as values
 - `ethernet_config`: the options about guests
@@ -25,5 +31,5 @@ Not here:
 
 - `asyncio`, `time` or a socket: inputs carry `now`, effects carry what to do.
 - A state machine in `if`: write a table (`machine.table`), which a test checks over the full product.
-- A question "is there an Ethernet hand-off" outside of the engine's constructor.
+- A question "is there an Ethernet hand-off" outside of the engine's constructor: `host_side`.
 """

@@ -29,7 +29,7 @@ from ipoibu.proto.machine.drops import Drops
 from ipoibu.proto.machine.ratelimit import TokenBucket
 from ipoibu.proto.machine.timers import Timers
 from ipoibu.proto.machine.transition import Observer, ignore
-from ipoibu.proto.sa.path import PathTable
+from ipoibu.proto.sa.path import Paths, PathTable
 from ipoibu.wire import mgid
 from ipoibu.wire.encap import Encap, EtherType
 
@@ -163,7 +163,7 @@ class EngineContext:
         self.hwaddr = config.hwaddr
         self.rng = rng
         self.timers = Timers()
-        self.paths = PathTable(self.timers, observe=observe) if config.has_sa else None
+        self.paths = PathTable(self.timers, observe=observe) if config.has_sa else Paths()
         self._drops = Drops(observe)
         self._own: Counter[IpAddress] = Counter()
         self._effects: list[Effect] = []
@@ -223,7 +223,19 @@ class EngineContext:
     def take(self, now: float = 0.0) -> list[Effect]:
         """Return the effects since the last call, in the order of their emission."""
         effects, self._effects = self._effects, []
-        return effects if self.paths is None else self.paths.pass_on(now, effects)
+        return self.paths.pass_on(now, effects)
+
+    def refuse_ipv6(self, address: IpAddress) -> bool:
+        """T3: count and log an IPv6 address that the link cannot carry."""
+        config = self.config
+        if address.version == 4 or config.carries_ipv6:
+            return False
+        self.count("ipv6_refused")
+        text = (
+            f"cannot use {address}: IPv6 needs MTU {IPV6_MIN_MTU}, this link has {config.mtu_bytes}"
+        )
+        self.emit(Log(logging.WARNING, text))
+        return True
 
     def is_echo(self, source: FrameSource) -> bool:
         """Return whether a datagram is our own multicast that came back (E8).

@@ -206,7 +206,7 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class FindPath:
-    """Ask the SA for the path to a port; `Engine.path_resolved` or `path_unresolved` follows (B6)."""
+    """Ask the SA for the path to a port; `SaInputs.path_resolved` or `path_unresolved` follows (B6)."""
 
     gid: Gid
 

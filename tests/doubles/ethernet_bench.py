@@ -29,6 +29,7 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource
+from ipoibu.proto.ethernet.host import EthernetHost
 from ipoibu.proto.ethernet_config import EthernetConfig, StaticBindings
 from ipoibu.proto.machine.transition import Transition
 from ipoibu.proto.sa.path import SaPath
@@ -91,10 +92,14 @@ class Lan:
         assert self.engine.is_up
 
     @property
+    def ethernet(self) -> EthernetHost:
+        assert self.engine.ethernet is not None
+        return self.engine.ethernet
+
+    @property
     def mac(self) -> Mac:
         """The interface's own MAC."""
-        assert self.engine.handoff is not None
-        return self.engine.handoff.mac
+        return self.ethernet.mac
 
     def carry_out(self, effects: Iterable[Effect]) -> None:  # noqa: PLR0912, one case an effect
         for effect in effects:
@@ -205,7 +210,7 @@ class Lan:
     def link_packet(self, source: IpAddress, target: IpAddress, sender: HwAddr = PEER) -> bytes:
         """A packet of the link for which the pump knows no guest."""
         raw = packet(str(source), str(target), b"data")
-        self.carry_out(self.engine.link_packet(self.now, self.source(sender), raw))
+        self.carry_out(self.ethernet.link_packet(self.now, self.source(sender), raw))
         return raw
 
     # -- what happened ---------------------------------------------------------------------------

@@ -103,11 +103,13 @@ class EthernetHost(Host):
         mac, _ = self.guests.get(destination, (None, False))
         if destination.is_multicast or destination == LIMITED_BROADCAST:
             mac = group_mac(destination)
-        if mac is None or self.engine.handoff is None:
-            self.carry_out(self.engine.link_packet(self._clock.now, source, packet))
+        engine_side = self.engine.ethernet
+        assert engine_side is not None
+        if mac is None:
+            self.carry_out(engine_side.link_packet(self._clock.now, source, packet))
             return
         assert source.sgid is not None
-        sender = self.sources.get((source.qpn, source.sgid.raw), self.engine.handoff.mac)
+        sender = self.sources.get((source.qpn, source.sgid.raw), engine_side.mac)
         kind = EtherType.IPV4 if header.source.version == 4 else EtherType.IPV6
         self.to_guests(Frame(mac, sender, kind, packet).pack())
 

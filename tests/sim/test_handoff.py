@@ -143,4 +143,5 @@ def test_an_hour_leaves_nothing_behind_a_guest_that_has_gone() -> None:
     assert gone.ip not in bridge.host.guests
     assert {it.ip for it in bridge.guests} <= set(bridge.host.guests)
     assert converse(simulation, bridge, far)
-    assert len(bridge.host.engine.macs(simulation.now)) <= 1
+    assert bridge.host.engine.ethernet is not None
+    assert len(bridge.host.engine.ethernet.neighbours(simulation.now)) <= 1

@@ -138,14 +138,17 @@ class HostInputs(Life):
         """With `EndpointConfig.ethernet`: take other bindings of the administrator."""
         if not isinstance(config, EthernetConfig):
             raise TypeError(f"bind_guests takes an EthernetConfig, not {config!r}")
-        if self._opened().engine.handoff is None:
+        ethernet = self._opened().engine.ethernet
+        if ethernet is None:
             raise UsageError("this interface has no guests: open it with EndpointConfig.ethernet")
-        self._call(lambda: self._input(self._engine.guests_bound, config))
+        self._call(lambda: self._input(ethernet.bind, config))
 
     def rewired(self) -> None:
         """With `EndpointConfig.ethernet`: other guests may be behind the TAP, which has come up or into
         another bridge. The endpoint asks them for their multicast groups at once."""
-        self._call(lambda: self._input(self._engine.rewired))
+        ethernet = self._opened().engine.ethernet
+        if ethernet is not None:
+            self._call(lambda: self._input(ethernet.rewired))
 
     def memberships_changed(self, groups: Iterable[IpAddress | str]) -> None:
         """The kernel's stack receives these multicast groups now, and no others. Groups of `join` and of
@@ -178,13 +181,13 @@ class HostInputs(Life):
         """Set a permanent neighbour, which no message and no time changes; `UsageError` if there is an entry
         and it may not be replaced."""
         key, value = address_of(ip), hwaddr_of(hwaddr)
-        self._call(lambda: self._input(self._engine.set_neighbour, key, value, replaces))
+        self._call(lambda: self._input(self._engine.permanent.set, key, value, replaces))
 
     def remove_neighbour(self, ip: IpAddress | str) -> None:
         """Remove a neighbour's entry; the next packet asks for it again."""
         key = address_of(ip)
-        self._call(lambda: self._input(self._engine.remove_neighbour, key))
+        self._call(lambda: self._input(self._engine.permanent.remove, key))
 
     def flush_neighbours(self, *, permanent: bool = False) -> None:
         """Remove all neighbours, the permanent ones only if `permanent`."""
-        self._call(lambda: self._input(self._engine.flush_neighbours, permanent))
+        self._call(lambda: self._input(self._engine.permanent.flush, permanent))

@@ -151,8 +151,10 @@ def handed_off(
     interface: Interface,
 ) -> tuple[list[GuestInfo], list[NeighbourInfo], list[RefusalInfo]]:
     """The guests behind a TAP, the MACs that stand for hosts of the link, and who was refused."""
-    engine, now = interface.engine, interface.loop.time()
-    return engine.guests(now), engine.macs(now), engine.refusals(now)
+    ethernet, now = interface.engine.ethernet, interface.loop.time()
+    if ethernet is None:
+        return [], [], []
+    return ethernet.guests(now), ethernet.neighbours(now), ethernet.refused(now)
 
 
 def guests(
@@ -204,10 +206,10 @@ def guests(
 
 def ethernet(interface: Interface) -> dict[str, Any] | None:
     """The MAC that guests see as the source of packets; None without guests behind a TAP."""
-    handoff, config = interface.engine.handoff, interface.config.ethernet
-    if handoff is None or config is None:
+    host, config = interface.engine.ethernet, interface.config.ethernet
+    if host is None or config is None:
         return None
-    return {"mac": str(handoff.mac), "guests": handoff.guest_count, "vlan": config.vlan}
+    return {"mac": str(host.mac), "guests": host.guest_count, "vlan": config.vlan}
 
 
 def _underlay(interface: Interface) -> Callable[[HwAddr | None], str | None]:
@@ -270,7 +272,7 @@ def paths(interface: Interface, gids: Iterable[Gid]) -> list[dict[str, Any]]:
             "next_hops": [str(ip) for ip in info.next_hops],
             "waiting": info.waiting,
         }
-        for info in interface.engine.paths(gids)
+        for info in interface.engine.paths.snapshot(gids)
     ]
 
 

@@ -174,7 +174,7 @@ class Views(Life):
         if interface.port.sa is None:
             mtu_bytes = interface.path.datagram_mtu_bytes
             return status.shared_paths(interface.params, mtu_bytes, self.neighbours())
-        gids = self._call(interface.engine.path_gids)
+        gids = self._call(interface.engine.paths.gids)
         return self._in_pages(status.paths, interface, gids)
 
     def watch(self, sink: Callable[[Transition], None]) -> Callable[[], None]:

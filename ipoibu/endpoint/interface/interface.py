@@ -183,7 +183,7 @@ class Interface:
         for neighbour in sorted(kept.neighbours, key=lambda each: not each.is_permanent):
             with contextlib.suppress(UsageError):  # no host of this link any more
                 if neighbour.is_permanent:
-                    effects = self.engine.set_neighbour(now, neighbour.ip, neighbour.hwaddr, True)
+                    effects = self.engine.permanent.set(now, neighbour.ip, neighbour.hwaddr, True)
                 else:
                     effects = self.engine.learned(now, neighbour.hwaddr, [neighbour.ip])
                 self.perform(effects)

@@ -79,7 +79,7 @@ class Pinger:
         waiting.add(future)
         began = self._loop.time()
         try:
-            self._perform(self._engine.ping(began, ip, known))
+            self._perform(self._engine.pings.ask(began, ip, known))
             await asyncio.wait((future,), timeout=timeout_s)
             if not future.done():
                 return _outcome(ip, known, None, self._engine.pings.silence(ip, known))

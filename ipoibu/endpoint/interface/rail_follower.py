@@ -159,7 +159,7 @@ class RailFollower:
         backups.move(before_rail, rails.active)
         subnet = interface.open_subnet(interface.port, before.received)
         interface.perform(interface.engine.moved(now, interface.path.hwaddr))
-        interface.perform(interface.engine.sa_changed(now))
+        interface.perform(interface.engine.sa.changed(now))
         for request in requests:
             subnet.request(request)
 

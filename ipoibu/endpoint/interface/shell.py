@@ -64,6 +64,7 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource
+from ipoibu.proto.ethernet.host import EthernetHost
 from ipoibu.proto.neigh import host_addresses
 from ipoibu.proto.neigh import proxy_networks as proxied
 from ipoibu.proto.neigh.dad import State
@@ -126,8 +127,8 @@ class Shell:
     def start(self) -> None:
         """Start the pump, and read its events."""
         self._pump.start()
-        if self._engine.handoff is not None:
-            self._pump.mac_set(self._engine.handoff.mac.raw)
+        if self._engine.ethernet is not None:
+            self._pump.mac_set(self._engine.ethernet.mac.raw)
         self._loop.add_reader(self._pump.event_fd, self._woken)
 
     def living_pump(self) -> Pump | None:
@@ -202,6 +203,10 @@ class Shell:
     def _to_rc(self, _: float, event: _core.Event) -> None:
         if self.rc is not None:
             self.rc.event(event)
+
+    def _to_guests(self, now: float, event: _core.Event) -> Iterable[Effect] | None:
+        ethernet = self._engine.ethernet
+        return GUEST_EVENTS[event.type](ethernet, now, event) if ethernet is not None else None
 
     def _fabric_changed(self, _: float, event: _core.Event) -> None:
         device = self._path.port.info.device
@@ -396,23 +401,27 @@ def _source(event: _core.Event) -> FrameSource:
 
 # ---- the tables: what a new event or effect adds a line to
 
+# The events that only a pump with guests behind a TAP has.
+GUEST_EVENTS: Final[dict[int, Callable[[EthernetHost, float, _core.Event], Iterable[Effect]]]] = {
+    _core.EVENT_LINK_PACKET: lambda it, now, event: it.link_packet(
+        now, _source(event) if event.sgid is not None else None, event.data
+    ),
+    _core.EVENT_SPOOFED: lambda it, now, event: it.spoofed(
+        now, address_of(event.next_hop), Mac(event.data)
+    ),
+}
+
 # What becomes of each event of the pump (ext/pump/pump_abi.h). Most are an input of the engine.
 EVENTS: Final[dict[int, Callable[[Shell, float, _core.Event], Iterable[Effect] | None]]] = {
     _core.EVENT_FRAME: lambda it, now, event: it._engine.frame(now, _source(event), event.data),
-    _core.EVENT_CONTROL_LIMITED: lambda it, now, event: it._engine.control_limited(
+    _core.EVENT_CONTROL_LIMITED: lambda it, now, event: it._engine.reports.control_limited(
         now, _source(event)
     ),
-    _core.EVENT_DROPPED: lambda it, now, event: it._engine.dropped(
+    _core.EVENT_DROPPED: lambda it, now, event: it._engine.reports.dropped(
         now, _source(event), event.counter
     ),
-    _core.EVENT_LINK_PACKET: lambda it, now, event: it._engine.link_packet(
-        now, _source(event) if event.sgid is not None else None, event.data
-    ),
-    _core.EVENT_RESOLUTION_LIMITED: lambda it, now, event: it._engine.resolution_limited(
+    _core.EVENT_RESOLUTION_LIMITED: lambda it, now, event: it._engine.reports.resolution_limited(
         now, address_of(event.next_hop)
-    ),
-    _core.EVENT_SPOOFED: lambda it, now, event: it._engine.spoofed(
-        now, address_of(event.next_hop), Mac(event.data)
     ),
     _core.EVENT_MISS: lambda it, now, event: it._engine.miss(
         now, address_of(event.next_hop), event.data
@@ -433,6 +442,7 @@ EVENTS: Final[dict[int, Callable[[Shell, float, _core.Event], Iterable[Effect] |
     _core.EVENT_DEVICE: Shell._device_failed,
     _core.EVENT_SYNC: Shell._synced,
     **dict.fromkeys(RC_EVENTS, Shell._to_rc),
+    **dict.fromkeys(GUEST_EVENTS, Shell._to_guests),
 }
 
 _E = TypeVar("_E", bound=Effect)

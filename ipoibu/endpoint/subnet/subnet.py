@@ -246,9 +246,9 @@ class Subnet:
         try:
             record = await asked
         except LinkError as error:
-            self._interface.perform(self._engine.path_unresolved(self._now(), gid, str(error)))
+            self._interface.perform(self._engine.sa.path_unresolved(self._now(), gid, str(error)))
         else:
-            self._interface.perform(self._engine.path_resolved(self._now(), gid, path(record)))
+            self._interface.perform(self._engine.sa.path_resolved(self._now(), gid, path(record)))
 
     def _is_same_link(self, record: McMemberRecord) -> bool:
         """Return whether the record describes the same link. A link with another MTU or Q_Key needs another
@@ -316,14 +316,14 @@ class Subnet:
         exists = notice.trap is Trap.GROUP_CREATED
         if self._all is not None:
             self._all.noticed(notice.gid, exists=exists)
-        effects = self._engine.group_changed(self._now(), notice.gid, exists=exists)
+        effects = self._engine.sa.group_changed(self._now(), notice.gid, exists=exists)
         self._interface.perform(effects)
 
     # ---- flushes
 
     def refresh(self) -> None:
         """Flush lightly: the SA may have forgotten us. `SaClient` has joined its groups again already."""
-        self._interface.perform(self._engine.sa_changed(self._now()))
+        self._interface.perform(self._engine.sa.changed(self._now()))
         if self._all is not None:
             self._all.refresh()
 

@@ -3,7 +3,7 @@
 
 Towards the guests each neighbour of the link has a MAC of its own, towards the link all guests have the
 interface's hardware address. Resolved packets pass the pump alone; what the pump does not know, and ARP,
-neighbour discovery, DHCP and membership reports come to `handoff.Handoff`:
+neighbour discovery, DHCP and membership reports come to `host.EthernetHost`:
 
     frame of a guest  ----> arp, nd, dhcp, listeners ---.
                       '---> macs (whose MAC is it?) ----+----> effects
@@ -16,7 +16,7 @@ Where to look:
 - `binding`: the life of one address of a guest, as a table
 - `dhcp`: DHCP of guests
 - `guests`: the addresses of the guests
-- `handoff`: the hand-off between guests behind a TAP and the link
+- `host`: the hand-off between guests behind a TAP and the link
 - `listeners`: the groups of the guests, by their IGMP and MLD reports
 - `macs`: the MACs that stand for the hosts of the link towards the guests
 - `nd`: neighbour discovery between guests and the link
@@ -25,7 +25,7 @@ Where to look:
   doctor
 
 It imports: `base`, `proto.context`, `proto.dhcp`, `proto.effects`, `proto.ethernet_config`,
-`proto.groups`, `proto.machine`, `proto.neigh`, `wire`.
+`proto.groups`, `proto.host_side`, `proto.inputs`, `proto.machine`, `proto.neigh`, `wire`.
 
 Not here:
 

@@ -24,6 +24,7 @@ import enum
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 from typing import Final
 
 from ipoibu.base.addr import Gid, IpAddress
@@ -39,7 +40,8 @@ from ipoibu.proto.effects import Attach, Detach, NeighAction, Publish, SendPacke
 from ipoibu.proto.machine.backoff import Backoff
 from ipoibu.proto.machine.table import Machine, Table
 from ipoibu.proto.machine.transition import Topic, step
-from ipoibu.wire.mgid import LIMITED_BROADCAST
+from ipoibu.wire.mgid import LIMITED_BROADCAST, solicited_node
+from ipoibu.wire.ndisc import ALL_NODES
 
 
 class Member(enum.Enum):
@@ -299,6 +301,12 @@ class Groups:
     def is_member(self, ip: IpAddress) -> bool:
         group = self._groups.get(self._context.mgid(ip))
         return group is not None and group.state is Member.MEMBER
+
+    def has_groups_of(self, address: IpAddress) -> bool:
+        """Return whether we receive the groups in which an owner of `address` would object to us."""
+        if isinstance(address, IPv4Address):
+            return True  # ARP uses the broadcast group, and the link is up
+        return all(self.is_member(group) for group in (ALL_NODES, solicited_node(address)))
 
     def snapshot(self, now: float) -> Iterator[GroupInfo]:
         sent: dict[Gid, dict[IpAddress, float]] = {}

@@ -8,6 +8,7 @@ Where to look:
 - `arp`: ARP, mapped onto both
 - `ndisc`: neighbour discovery, mapped onto both
 - `dad`: our own addresses: probed, then announced
+- `held_addresses`: our own addresses with their groups
 - `moves`: announcements after a move
 - `host_addresses`: the host's other addresses, in ARP
 - `routers`: the default routers that advertise themselves
@@ -17,7 +18,8 @@ Where to look:
 - `pings`: ARP and ND requests of `ipoibu ping`
 - `icmp_errors`: what our own host is told about packets that cannot go
 
-It imports: `base`, `proto.context`, `proto.effects`, `proto.groups`, `proto.machine`, `proto.sa`, `wire`.
+It imports: `base`, `proto.context`, `proto.effects`, `proto.groups`, `proto.inputs`, `proto.machine`,
+`proto.sa`, `wire`.
 
 Not here:
 

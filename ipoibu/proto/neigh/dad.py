@@ -46,6 +46,7 @@ from ipoibu.proto.effects import AddressVerdict, Log
 from ipoibu.proto.machine.backoff import Repeats
 from ipoibu.proto.machine.table import Machine, Table
 from ipoibu.proto.machine.transition import Topic, step
+from ipoibu.wire.mgid import LIMITED_BROADCAST
 
 
 class State(enum.Enum):
@@ -183,6 +184,14 @@ class Addresses:
     def is_directed_broadcast(self, ip: IpAddress) -> bool:
         """Return whether `ip` is the broadcast address of one of our IPv4 subnets (RFC 919)."""
         return ip in self._broadcasts
+
+    def is_group(self, next_hop: IpAddress) -> bool:
+        """Return whether packets to `next_hop` go to a multicast group."""
+        return (
+            next_hop.is_multicast
+            or next_hop == LIMITED_BROADCAST
+            or self.is_directed_broadcast(next_hop)
+        )
 
     def shares_network(self, ip: IpAddress) -> bool:
         """Return whether `ip` is in a network of one of our addresses."""

@@ -420,7 +420,7 @@ class Neighbours:
             case Action.ARM:
                 self._arm(now, entry)
             case Action.REVALIDATE:
-                if self._context.paths is not None and entry.hwaddr is not None:
+                if entry.hwaddr is not None:
                     self._context.paths.revalidate(now, entry.hwaddr.gid)
             case Action.WITHDRAW:
                 self._withdraw(entry)

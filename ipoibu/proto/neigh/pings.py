@@ -10,13 +10,14 @@ from collections import Counter
 
 from ipoibu.base.addr import HwAddr, IpAddress
 from ipoibu.proto.context import EngineContext, is_host
+from ipoibu.proto.inputs import EnginePart, engine_input
 from ipoibu.proto.neigh.dad import Addresses
 from ipoibu.proto.neigh.neighbours import Neighbours
-from ipoibu.proto.sa import path as sa_path
+from ipoibu.proto.sa.path import State as PathState
 from ipoibu.wire.mgid import solicited_node
 
 
-class Pings:
+class Pings(EnginePart):
     """The pings under way; an `Answered` effect follows each answer to one of them."""
 
     def __init__(
@@ -28,8 +29,10 @@ class Pings:
         self._asked: Counter[IpAddress] = Counter()
         neighbours.is_pinged = self._asked.__contains__
 
-    def ask(self, now: float, ip: IpAddress, hwaddr: HwAddr | None) -> None:
-        """Ask all hosts for `ip`, or the host `hwaddr` alone; each call needs one of `end`."""
+    @engine_input
+    def ask(self, now: float, ip: IpAddress, hwaddr: HwAddr | None = None) -> None:
+        """Ask all hosts for `ip`, or the host `hwaddr` alone: `Answered` follows each answer until `end`,
+        which each call needs."""
         self._asked[ip] += 1
         self._neighbours.solicit(now, ip, hwaddr)
 
@@ -50,15 +53,13 @@ class Pings:
 
     def silence(self, ip: IpAddress, hwaddr: HwAddr | None) -> str:
         """Return why no answer has come, as far as we can see."""
-        paths = self._context.paths
-        if paths is not None:
-            gid = hwaddr.gid if hwaddr is not None else None
-            if gid is None and ip.version == 6:
-                gid = self._context.mgid(solicited_node(ip))
-            state = paths.state(gid) if gid is not None else None
-            if state in (sa_path.State.BACKOFF, sa_path.State.ASKED):
-                verb = "refuses" if state is sa_path.State.BACKOFF else "has not given"
-                return f"the subnet administrator {verb} the path to {gid}"
+        gid = hwaddr.gid if hwaddr is not None else None
+        if gid is None and ip.version == 6:
+            gid = self._context.mgid(solicited_node(ip))
+        state = self._context.paths.state(gid) if gid is not None else None
+        if state in (PathState.BACKOFF, PathState.ASKED):
+            verb = "refuses" if state is PathState.BACKOFF else "has not given"
+            return f"the subnet administrator {verb} the path to {gid}"
         if not self._addresses.shares_network(ip):
             return "no answer, and the address is in no network of this interface"
         return "no answer"

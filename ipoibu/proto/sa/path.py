@@ -166,8 +166,43 @@ class _Entry:
         return self.state is State.BACKOFF or self.is_full
 
 
-class PathTable:
-    """All paths of one link, at most `cap`: the least recently used path that no neighbour uses makes
+class Paths:
+    """The paths of a link without an SA: each is what the link's parameters say, and nothing is asked."""
+
+    def state(self, gid: Gid) -> State:
+        return State.NONE
+
+    def gids(self) -> list[Gid]:
+        """Return the GIDs of all paths, so that the caller can ask for a few at a time."""
+        return []
+
+    def snapshot(self, gids: Iterable[Gid]) -> list[PathInfo]:
+        """Return the paths to those of `gids` that still have an entry."""
+        return []
+
+    def pass_on(self, now: float, effects: Iterable[Effect]) -> list[Effect]:
+        """Return the effects that may happen now, and those that became possible since the last call."""
+        return list(effects)
+
+    def path_resolved(self, now: float, gid: Gid, path: SaPath) -> None: ...
+
+    def refused(self, now: float, gid: Gid, reason: str) -> None: ...
+
+    def joined(self, now: float, group: Gid, path: SaPath) -> None: ...
+
+    def resigned(self, now: float, group: Gid) -> None: ...
+
+    def revalidate(self, now: float, only: Gid | None = None) -> None: ...
+
+    def changed(self, now: float, group: Gid, *, exists: bool) -> None: ...
+
+    def rerouted(self, is_affected: Callable[[IpAddress], bool]) -> None: ...
+
+    def clear(self, now: float) -> None: ...
+
+
+class PathTable(Paths):
+    """All paths that an SA gave, at most `cap`: the least recently used path that no neighbour uses makes
     room."""
 
     def __init__(self, timers: Timers, cap: int = SA_PATHS_MAX, observe: Observer = ignore) -> None:
@@ -196,7 +231,6 @@ class PathTable:
         return list(self._entries)
 
     def snapshot(self, gids: Iterable[Gid]) -> list[PathInfo]:
-        """Return the paths to those of `gids` that still have an entry."""
         return [
             PathInfo(
                 entry.gid,
@@ -211,7 +245,6 @@ class PathTable:
         ]
 
     def pass_on(self, now: float, effects: Iterable[Effect]) -> list[Effect]:
-        """Return the effects that may happen now, and those that became possible since the last call."""
         for effect in effects:
             match effect:
                 case Publish(next_hop, _, destination) if destination is not None:

@@ -93,7 +93,7 @@ def v6_in(state: State) -> Bench:
             bench.run(3.1)
         case State.PERMANENT:
             engine = bench.host.engine
-            bench.host.carry_out(engine.set_neighbour(bench.now, PEER_V6, PEER, replaces=False))
+            bench.host.carry_out(engine.permanent.set(bench.now, PEER_V6, PEER, replaces=False))
         case State.NONE:
             pass
     assert state_of(bench) is state
@@ -365,7 +365,7 @@ def test_a_scan_repeats_few_broadcasts_and_a_gateway_is_asked_for_three_times() 
 def test_refusals_of_the_pump_are_counted_and_logged_with_the_first_address() -> None:
     bench = Bench()
     for _ in range(100):
-        bench.host.carry_out(bench.host.engine.resolution_limited(bench.now, PEER_V4))
+        bench.host.carry_out(bench.host.engine.reports.resolution_limited(bench.now, PEER_V4))
     assert bench.host.counts["resolution_limited"] == 100
     assert 1 <= len(bench.host.log) < 10
     assert str(PEER_V4) in bench.host.log[0]

@@ -22,7 +22,7 @@ OTHER_V4 = IPv4Address("10.0.0.3")
 def put(
     bench: Bench, hwaddr: HwAddr = PEER, ip: IPv4Address = PEER_V4, *, replaces: bool = False
 ) -> None:
-    bench.host.carry_out(bench.host.engine.set_neighbour(bench.now, ip, hwaddr, replaces))
+    bench.host.carry_out(bench.host.engine.permanent.set(bench.now, ip, hwaddr, replaces))
 
 
 def entry(bench: Bench, ip: IPv4Address = PEER_V4) -> tuple[State, HwAddr | None] | None:
@@ -35,7 +35,7 @@ def learn(bench: Bench, ip: IPv4Address = PEER_V4, hwaddr: HwAddr = PEER) -> Non
 
 
 def flush(bench: Bench, *, permanent: bool = False) -> None:
-    bench.host.carry_out(bench.host.engine.flush_neighbours(bench.now, permanent))
+    bench.host.carry_out(bench.host.engine.permanent.flush(bench.now, permanent))
 
 
 def test_a_permanent_neighbour_carries_packets_without_a_question() -> None:
@@ -84,13 +84,13 @@ def test_only_replace_changes_an_entry_and_it_is_no_news_of_a_peer() -> None:
 def test_a_removed_neighbour_is_asked_for_again() -> None:
     bench = Bench("10.0.0.1/24")
     put(bench)
-    bench.host.carry_out(bench.host.engine.remove_neighbour(bench.now, PEER_V4))
+    bench.host.carry_out(bench.host.engine.permanent.remove(bench.now, PEER_V4))
     assert entry(bench) is None
     assert bench.action(str(PEER_V4)) is None
     bench.send(str(PEER_V4))
     assert entry(bench) == (State.INCOMPLETE, None)
     with pytest.raises(UsageError, match=r"10\.0\.0\.3 has no entry"):
-        bench.host.engine.remove_neighbour(bench.now, OTHER_V4)
+        bench.host.engine.permanent.remove(bench.now, OTHER_V4)
 
 
 def test_a_flush_keeps_the_permanent_neighbours_unless_told_otherwise() -> None:
@@ -140,7 +140,7 @@ def test_a_wanted_next_hop_with_a_permanent_entry_is_published_again() -> None:
 def test_an_address_of_no_other_host_is_refused(ip: str) -> None:
     bench = Bench("10.0.0.1/24")
     with pytest.raises(UsageError, match="is not the address of another host"):
-        bench.host.engine.set_neighbour(bench.now, ip_address(ip), PEER, replaces=True)
+        bench.host.engine.permanent.set(bench.now, ip_address(ip), PEER, replaces=True)
 
 
 def test_a_hardware_address_of_no_other_host_is_refused() -> None:
@@ -158,5 +158,5 @@ def test_there_are_so_many_permanent_neighbours_at_most(monkeypatch: pytest.Monk
     put(bench, PEER_AGAIN, replaces=True)
     with pytest.raises(UsageError, match="there are 1 permanent entries"):
         put(bench, PEER, OTHER_V4)
-    bench.host.carry_out(bench.host.engine.remove_neighbour(bench.now, PEER_V4))
+    bench.host.carry_out(bench.host.engine.permanent.remove(bench.now, PEER_V4))
     put(bench, PEER, OTHER_V4)

@@ -27,7 +27,7 @@ def pair() -> tuple[Simulation, Host, Host]:
 
 def ping(simulation: Simulation, host: Host, ip: str, hwaddr: Any = None) -> list[Answered]:
     """Ask once, and return the answers of the next second."""
-    host.carry_out(host.engine.ping(simulation.now, ip_address(ip), hwaddr))
+    host.carry_out(host.engine.pings.ask(simulation.now, ip_address(ip), hwaddr))
     simulation.run(1)
     host.engine.pings.end(ip_address(ip))
     return [it for it in host.effects if isinstance(it, Answered)]
@@ -54,7 +54,7 @@ def test_an_answer_after_the_end_is_no_answer_to_a_ping(
     simulation, a, _ = pair
     ping(simulation, a, THEIRS)
     a.effects.clear()
-    a.carry_out(a.engine.ping(simulation.now, ip_address(THEIRS)))
+    a.carry_out(a.engine.pings.ask(simulation.now, ip_address(THEIRS)))
     a.engine.pings.end(ip_address(THEIRS))
     simulation.run(1)
     assert not [it for it in a.effects if isinstance(it, Answered)]

@@ -348,7 +348,7 @@ def test_after_the_sas_return_all_groups_are_asked_for_the_broadcast_group_first
     up(machine)
     hosts = mgid.of_group(ip_address("224.0.0.1"), TEMPLATE.params.pkey)
     machine.attached(0.0, hosts, SaPath(Destination(hosts, Qpn(MULTICAST_QPN), dlid=0xC001)))
-    assert machine.sa_changed(1.0)[:2] == [Attach(BROADCAST), Attach(hosts)]
+    assert machine.sa.changed(1.0)[:2] == [Attach(BROADCAST), Attach(hosts)]
     assert machine.is_up
 
 
@@ -359,7 +359,7 @@ def test_a_group_whose_membership_the_sa_takes_away_is_sent_to_with_one_of_its_o
     machine.join(0.0, TV)
     machine.attached(0.0, GROUP, SaPath(MEMBER))
     machine.miss(1.0, TV, b"first")
-    machine.sa_changed(2.0)
+    machine.sa.changed(2.0)
     assert JoinToSend(GROUP, ROUTERS) in machine.attach_failed(2.0, GROUP, "0x0200")
     machine.port_event(3.0, "down")
     machine.port_event(3.0, "up")
@@ -371,7 +371,7 @@ def test_b4_a_broadcast_group_that_is_gone_is_not_made_by_sending() -> None:
     """B4."""
     machine = engine()
     up(machine)
-    machine.sa_changed(1.0)
+    machine.sa.changed(1.0)
     after = machine.attach_failed(1.0, BROADCAST, "0x0600")
     assert not any(isinstance(effect, JoinToSend) for effect in after)
 
@@ -381,7 +381,7 @@ def test_b6_the_path_to_a_host_that_does_not_answer_is_requested_again() -> None
     machine = engine()
     up(machine)
     machine.learned(0.0, HwAddr(Qpn(0x48), PEER), [IP])
-    machine.path_resolved(0.0, PEER, SaPath(PATH))
+    machine.sa.path_resolved(0.0, PEER, SaPath(PATH))
     machine.used(0.0, IP)
     asked: list[float] = []
     while (now := machine.deadline() or 60.0) < 60.0:
@@ -393,8 +393,8 @@ def test_b6_the_path_to_a_host_that_does_not_answer_is_requested_again() -> None
 def test_without_an_sa_nothing_is_asked() -> None:
     machine = Engine(replace(TEMPLATE, hwaddr=HwAddr(Qpn(0x77), PEER)), random.Random(1))
     up(machine)
-    assert machine.sa_changed(1.0) == []
-    assert machine.path_resolved(1.0, PEER, SaPath(PATH)) == []
+    assert machine.sa.changed(1.0) == []
+    assert machine.sa.path_resolved(1.0, PEER, SaPath(PATH)) == []
 
 
 def test_a_snapshot_shows_what_the_administrator_gave_and_who_uses_it() -> None:

@@ -19,7 +19,7 @@ from ipoibu.base.limits import (
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.ethernet.dhcp import GuestDhcp
 from ipoibu.proto.ethernet.guests import Guests
-from ipoibu.proto.ethernet.handoff import Handoff
+from ipoibu.proto.ethernet.host import EthernetHost
 from ipoibu.proto.ethernet.listeners import GuestListeners
 from ipoibu.proto.ethernet.macs import Macs
 from ipoibu.proto.ethernet.queue_pairs import QueuePairs
@@ -151,12 +151,12 @@ class GuestSearches(EngineFilling):
         super().__init__(replace(TEMPLATE, ethernet=EthernetConfig()))
         self.cap = ETHERNET_WAITING_MAX
         assert self.context.config.ethernet is not None
-        self._table = Handoff(self.context, Groups(self.context), self.context.config.ethernet)
+        self._table = EthernetHost(self.context, Groups(self.context), self.context.config.ethernet)
         self._table.link_up(self.now)
 
     def add(self, number: int) -> None:
         self.now += 1 / ETHERNET_SEARCHES_BURST
-        self._table.wanted(self.now, None, udp4(1, str(host4(number)), b"data"))
+        self._table.dhcp_reply(self.now, udp4(1, str(host4(number)), b"data"))
         self.settle()
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class WaitingForGuest(GuestSearches):
         self.cap = ETHERNET_WAITING_TOTAL_BYTES
 
     def _send(self, number: int) -> None:
-        self._table.wanted(self.now, None, udp4(1, str(host4(number)), bytes(1980)))
+        self._table.dhcp_reply(self.now, udp4(1, str(host4(number)), bytes(1980)))
         self.settle()
 
     def add(self, number: int) -> None:

@@ -161,8 +161,10 @@ class PingsUnderWay(Filling):
         super().__init__()
         self.cap = PINGS_MAX
         self._loop = asyncio.new_event_loop()
-        pings = SimpleNamespace(obstacle=lambda ip: None, end=lambda ip: None)
-        engine = SimpleNamespace(is_up=True, pings=pings, ping=lambda now, ip, known: ())
+        pings = SimpleNamespace(
+            ask=lambda now, ip, known: (), obstacle=lambda ip: None, end=lambda ip: None
+        )
+        engine = SimpleNamespace(is_up=True, pings=pings)
         self._table = Pinger(self._loop, cast(Any, engine), lambda effects: None, Mock())
         self._tasks: list[asyncio.Task[object]] = []
 

@@ -89,7 +89,7 @@ def test_a_probe_holds_nothing_and_its_answer_reaches_all_guests(lan: Lan) -> No
     lan.link_arp(arp.Arp(arp.REPLY, PEER, PEER_IP, OUR, NOBODY))
     [(frame, answer)] = lan.arp_frames()
     assert (frame.destination, answer.sender_ip) == (BROADCAST, PEER_IP)
-    assert not lan.engine.guests(lan.now), "the owner answered"
+    assert not lan.ethernet.guests(lan.now), "the owner answered"
 
 
 def test_a_probe_of_the_link_reaches_the_guest_that_defends(lan: Lan) -> None:

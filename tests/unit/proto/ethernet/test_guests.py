@@ -62,7 +62,7 @@ def lan() -> Lan:
 
 
 def state(lan: Lan, ip: IpAddress) -> State | None:
-    return next((it.state for it in lan.engine.guests(lan.now) if it.ip == ip), None)
+    return next((it.state for it in lan.ethernet.guests(lan.now) if it.ip == ip), None)
 
 
 def answer(lan: Lan, ip: IPv4Address = GUEST_IP, mac: Mac = GUEST) -> None:
@@ -269,9 +269,9 @@ def test_other_bindings_replace_the_old_ones() -> None:
     lan = Lan({GUEST: frozenset({GUEST_IP})})
     lan.asks(GUEST2_IP, GUEST2, GUEST2_IP)
     config = EthernetConfig({GUEST: frozenset({GUEST2_IP})})
-    lan.carry_out(lan.engine.guests_bound(lan.now, config))
+    lan.carry_out(lan.ethernet.bind(lan.now, config))
     assert lan.guests == {GUEST2_IP: (GUEST, True)}
-    lan.carry_out(lan.engine.guests_bound(lan.now, EthernetConfig()))
+    lan.carry_out(lan.ethernet.bind(lan.now, EthernetConfig()))
     assert not lan.guests
 
 

@@ -173,7 +173,7 @@ def test_under_a_subnet_administrator_only_neighbours_of_guests_have_a_path() ->
     assert FindPath(PEER.gid) in lan.effects
     assert not lan.packets
     by = SaPath(Destination(PEER.gid, PEER.qpn, dlid=7, hop_limit=0))
-    lan.carry_out(lan.engine.path_resolved(lan.now, PEER.gid, by))
+    lan.carry_out(lan.engine.sa.path_resolved(lan.now, PEER.gid, by))
     assert lan.table[next_hop_of(mac)].destination == by.destination
     assert lan.packets == [(frame, next_hop_of(mac))]
 
@@ -242,7 +242,8 @@ def test_before_the_link_is_up_all_frames_are_dropped() -> None:
     engine = Engine(config, random.Random(1))
     frame = Frame(BROADCAST, GUEST, EtherType.IPV4, packet("10.0.0.11", "10.0.0.2", b""))
     assert engine.host_packet(0.0, frame.pack())[-1] == Count("link_down")
-    assert engine.link_packet(0.0, None, frame.payload) == [Count("link_down")]
+    assert engine.ethernet is not None
+    assert engine.ethernet.link_packet(0.0, None, frame.payload) == [Count("link_down")]
 
 
 def test_searches_for_guests_have_a_limit(lan: Lan) -> None:
@@ -267,7 +268,7 @@ def test_a_known_guest_and_a_group_get_their_packets_at_once(lan: Lan) -> None:
 
 def test_packets_to_addresses_of_nobody_are_dropped(lan: Lan) -> None:
     lan.link_packet(PEER_IP, IPv4Address("127.0.0.1"))
-    lan.carry_out(lan.engine.link_packet(lan.now, None, b"\x45"))
+    lan.carry_out(lan.ethernet.link_packet(lan.now, None, b"\x45"))
     assert lan.counts == {"ethernet_destination": 1, "ip_short": 1}
 
 
@@ -279,7 +280,7 @@ def test_what_no_engine_reads_is_counted(lan: Lan) -> None:
 
 def test_an_administrator_adds_no_neighbours(lan: Lan) -> None:
     with pytest.raises(UsageError, match="guests"):
-        lan.engine.set_neighbour(lan.now, PEER_IP, PEER, False)
+        lan.engine.permanent.set(lan.now, PEER_IP, PEER, False)
 
 
 # -- hostile input -------------------------------------------------------------------------------
@@ -349,7 +350,7 @@ def test_nothing_that_guests_or_hosts_send_breaks_an_invariant(drawn: list[tuple
                 raw = Encap(kind, payload).pack()
                 lan.carry_out(engine.frame(lan.now, lan.source(PEER, group), raw))
             case ("packet", payload):
-                lan.carry_out(engine.link_packet(lan.now, lan.source(PEER), payload))
+                lan.carry_out(lan.ethernet.link_packet(lan.now, lan.source(PEER), payload))
             case ("reply", payload):
                 lan.carry_out(engine.dhcp_reply(lan.now, payload))
             case ("raw", payload):
@@ -363,11 +364,11 @@ def test_nothing_that_guests_or_hosts_send_breaks_an_invariant(drawn: list[tuple
 
 def check(lan: Lan) -> None:
     """The pump knows what the engine knows; a static binding stays; nobody has a neighbour's MAC."""
-    known = {it.ip: it for it in lan.engine.guests(lan.now)}
+    known = {it.ip: it for it in lan.ethernet.guests(lan.now)}
     assert set(lan.guests) <= set(known)
     assert all(known[ip].mac == mac for ip, (mac, _) in lan.guests.items())
     assert lan.guests[GUEST2_IP] == (GUEST2, True)
-    assert {it.mac: it.hwaddr for it in lan.engine.macs(lan.now)} == lan.sources
+    assert {it.mac: it.hwaddr for it in lan.ethernet.neighbours(lan.now)} == lan.sources
     assert not any(info.mac in lan.sources for info in known.values())
     destinations = {next_hop_of(mac) for mac in lan.sources}
     assert {key for key in lan.table if key.packed[:1] == b"\x01"} <= destinations

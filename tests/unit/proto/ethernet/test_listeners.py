@@ -74,8 +74,7 @@ def test_a_report_joins_a_group_and_goes_on_to_the_link(lan: Lan, group: IpAddre
     report(lan, group, JOIN)
     assert is_joined(lan, group)
     assert len(lan.packets) == 1, "a multicast router of the link reads it"
-    assert lan.engine.handoff is not None
-    assert lan.engine.handoff.groups() == {group: 1}
+    assert lan.ethernet.groups() == {group: 1}
 
 
 @pytest.mark.parametrize("group", [GROUP, GROUP6])
@@ -137,7 +136,7 @@ def test_guests_are_asked_when_the_link_comes_up_and_then_again() -> None:
             times.append(second)
             lan.clear()
     assert times == [1, 3, 7, 15, 31, 63, 127, 252, 377]
-    lan.carry_out(lan.engine.rewired(lan.now))
+    lan.carry_out(lan.ethernet.rewired(lan.now))
     lan.run(3 * ETHERNET_QUERY_FAST_S)
     assert len(queries(lan)) == 2 * 3
     lan.carry_out(lan.engine.port_event(lan.now, "down"))

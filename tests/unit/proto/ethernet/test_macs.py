@@ -162,10 +162,10 @@ def test_a_link_that_goes_down_takes_the_destinations_and_keeps_the_macs() -> No
     lan.guest_packet(mac, GUEST_IP, PEER_IP)
     lan.carry_out(lan.engine.port_event(lan.now, "down"))
     assert next_hop_of(mac) not in lan.table
-    assert [it.is_used for it in lan.engine.macs(lan.now)] == [False]
+    assert [it.is_used for it in lan.ethernet.neighbours(lan.now)] == [False]
     lan.carry_out(lan.engine.port_event(lan.now, "up"))
     lan.guest_packet(mac, GUEST_IP, PEER_IP)
     assert next_hop_of(mac) in lan.table
-    [info] = lan.engine.macs(lan.now)
+    [info] = lan.ethernet.neighbours(lan.now)
     assert (info.mac, info.hwaddr, info.is_used) == (mac, PEER, True)
     assert Gid.parse("fe80::2:c903:0:7777") == info.hwaddr.gid

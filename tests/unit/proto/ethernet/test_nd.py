@@ -261,7 +261,7 @@ def test_a_host_takes_an_address_by_an_announcement_alone(
     lan.guest_nd(solicitation())
     lan.clear()
     lan.link_nd(message)
-    states = [it.state.value for it in lan.engine.guests(lan.now)]
+    states = [it.state.value for it in lan.ethernet.guests(lan.now)]
     assert states == ([] if held is None else [held])
     assert type(message) in {type(it) for _, it, _ in lan.nd_frames()}, "the guests hear of it"
 

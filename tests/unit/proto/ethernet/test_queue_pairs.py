@@ -63,7 +63,7 @@ def test_guests_ask_and_answer_each_from_a_queue_pair_of_its_own(lan: Lan) -> No
     first, second = (it for _, it in lan.sent_arp())
     assert (first.sender_hwaddr, second.sender_hwaddr) == (hwaddr(lan, GUEST), hwaddr(lan, GUEST2))
     assert lan.senders == [lan.queue_pairs[GUEST], lan.queue_pairs[GUEST2]]
-    listed = {it.ip: it.hwaddr for it in lan.engine.guests(lan.now)}
+    listed = {it.ip: it.hwaddr for it in lan.ethernet.guests(lan.now)}
     assert listed == {GUEST_IP: hwaddr(lan, GUEST), GUEST2_IP: hwaddr(lan, GUEST2)}
 
 

@@ -5,10 +5,11 @@ The pump passes on by itself what it knows: a guest's frame to a MAC that is pub
 to a published group, from an address of that guest; a packet of the link to the address of a guest. All
 else comes here:
 
-    `from_guest`   frames of ARP, neighbour discovery, DHCP, IGMP and MLD, to an unknown MAC or group, and
+    `host_packet`  frames of ARP, neighbour discovery, DHCP, IGMP and MLD, to an unknown MAC or group, and
                    from an unknown address
     `arp`, `nd`    messages of the link
-    `wanted`       packets of the link for an address that no guest has, or that are DHCP replies
+    `link_packet`  packets of the link for an address that no guest has
+    `dhcp_reply`   replies of DHCP, which go to the guest that asked
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ipoibu.base.addr import IpAddress, Mac
-from ipoibu.base.errors import BadFrame
+from ipoibu.base.addr import HwAddr, IpAddress, Mac
+from ipoibu.base.errors import BadFrame, UsageError
 from ipoibu.base.limits import (
     ETHERNET_ANSWER_S,
     ETHERNET_CHECKS,
@@ -42,6 +43,8 @@ from ipoibu.proto.ethernet.queue_pairs import QueuePairs
 from ipoibu.proto.ethernet.refusals import RefusalInfo
 from ipoibu.proto.ethernet_config import EthernetConfig
 from ipoibu.proto.groups.groups import Groups
+from ipoibu.proto.host_side import HostSide
+from ipoibu.proto.inputs import EnginePart, engine_input
 from ipoibu.proto.machine.ratelimit import TokenBucket
 from ipoibu.proto.machine.waiting import Waiting
 from ipoibu.proto.neigh.host_addresses import ALL_IPV4
@@ -63,9 +66,8 @@ class _Search:
     asked: int = 0
 
 
-class Handoff:
-    """Returns no effects itself: it emits them to the engine's context, as the engine's other parts do.
-    A bad message of a guest or of a host raises nothing; it ends in a counter."""
+class EthernetHost(HostSide, EnginePart):
+    """Every next hop of a packet is a MAC, and packets of the host are frames of guests."""
 
     def __init__(self, context: EngineContext, groups: Groups, config: EthernetConfig) -> None:
         self._context = context
@@ -83,6 +85,8 @@ class Handoff:
         )
         self.arp = GuestArp(context, self._macs, self._guests, self._queue_pairs)
         self.nd = GuestNd(context, self._macs, self._guests, self._queue_pairs)
+        self.receive_arp_untrusted = self.arp.receive_untrusted
+        self.receive_nd_untrusted = self.nd.receive_untrusted
         self._dhcp = GuestDhcp(context)
         self._listeners = GuestListeners(context, groups, self._macs)
         self._searches: OrderedDict[IpAddress, _Search] = OrderedDict()
@@ -99,6 +103,7 @@ class Handoff:
         """The interface's own MAC: the source of packets of hosts that have none yet."""
         return self._macs.own
 
+    @engine_input
     def bind(self, now: float, config: EthernetConfig) -> None:
         """Take other bindings of the administrator."""
         self._guests.bind(now, config.static)
@@ -106,16 +111,15 @@ class Handoff:
     # -- the link --------------------------------------------------------------------------------
 
     def link_up(self, now: float) -> None:
-        """The link is up, perhaps with another hardware address."""
         self._is_up = True
         self._dhcp.watch()
         self._listeners.link_up(now, self.nd.own_address)
         self._guests.link_up(now)
 
     def renewed(self) -> None:
-        """The interface has another queue pair, and others for the guests."""
         self._queue_pairs.renewed()
 
+    @engine_input
     def rewired(self, now: float) -> None:
         """The TAP is in another bridge, or up again: other guests may be behind it."""
         if self._is_up:
@@ -132,17 +136,20 @@ class Handoff:
 
     # -- from guests -----------------------------------------------------------------------------
 
-    def from_guest(self, now: float, frame: bytes) -> None:
-        """Take a frame that the pump does not pass on by itself."""
+    def miss(self, now: float, next_hop: IpAddress, packet: bytes) -> None:
+        self.host_packet(now, packet)
+
+    def host_packet(self, now: float, packet: bytes) -> None:
+        """Take a frame of a guest that the pump does not pass on by itself."""
         if not self._is_up:
             self._context.count("link_down")
             return
         try:
-            parsed = ethernet.parse_untrusted(frame)
+            parsed = ethernet.parse_untrusted(packet)
             if parsed.source in self._macs:
                 self._context.drop(now, parsed.source, "ethernet_spoofed")
             else:
-                self._guest_untrusted(now, parsed, frame)
+                self._guest_untrusted(now, parsed, packet)
         except BadFrame as error:
             self._context.count(error.reason)
 
@@ -227,11 +234,16 @@ class Handoff:
 
     # -- from the link ---------------------------------------------------------------------------
 
-    def wanted(self, now: float, source: FrameSource | None, packet: bytes) -> None:
-        """Take an IP packet of the link for an address that no guest has, or a reply of DHCP.
+    @engine_input
+    def link_packet(self, now: float, source: FrameSource | None, packet: bytes) -> None:
+        """The pump knows no guest for an IP packet of the link. Without a `source` it comes from the
+        interface's own MAC."""
+        self._wanted(now, source, packet)
 
-        Without a `source` it comes from the interface's own MAC.
-        """
+    def dhcp_reply(self, now: float, packet: bytes) -> None:
+        self._wanted(now, None, packet)
+
+    def _wanted(self, now: float, source: FrameSource | None, packet: bytes) -> None:
         if not self._is_up:
             self._context.count("link_down")
             return
@@ -299,10 +311,9 @@ class Handoff:
 
     # -- what the pump reports -------------------------------------------------------------------
 
-    def too_big(self, now: float, frame: bytes, mtu_bytes: int) -> None:
-        """A guest's frame has a packet that is larger than the `mtu_bytes` of its destination (C13)."""
+    def too_big(self, now: float, next_hop: IpAddress, packet: bytes, mtu_bytes: int) -> None:
         try:
-            parsed = ethernet.parse_untrusted(frame)
+            parsed = ethernet.parse_untrusted(packet)
             self._context.count("ethernet_too_long")
             error = icmp.too_big_untrusted(parsed.payload, mtu_bytes)
         except BadFrame as bad:
@@ -311,17 +322,27 @@ class Handoff:
         if error is not None and parsed.source.is_host:
             self._deliver(parsed.source, self._macs.own, error)
 
+    @engine_input
     def spoofed(self, now: float, address: IpAddress, mac: Mac) -> None:
-        """The pump dropped a packet of `mac` from the address of another guest."""
+        """The pump dropped a packet of `mac` from the address of another guest, and has counted it."""
         self._guests.spoofed(now, address, mac)
 
-    def neigh_refused(self, next_hop: IpAddress, error: int) -> None:
-        """The pump did not take a destination, for the reason `error` (errno)."""
+    def used(self, now: float, next_hop: IpAddress) -> None:
+        pass
+
+    def neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> None:
         mac = mac_of_next_hop(next_hop)
         if mac is not None:
             self._macs.refused(mac, error)
 
+    def pin(self, now: float, ip: IpAddress, hwaddr: HwAddr, replaces: bool) -> None:
+        raise UsageError("the neighbours of this interface belong to its guests")
+
     # -- snapshots -------------------------------------------------------------------------------
+
+    @property
+    def watches_dhcp(self) -> bool:
+        return True
 
     def published(self) -> list[SetGuest | SetQueuePair | SetNeighbour]:
         """Return what another pump has to know: destinations come back with packets of guests."""
