@@ -8,9 +8,10 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -137,11 +138,14 @@ def test_a_route_that_the_kernel_refuses_carries_the_kernels_reason(idle: Lab, c
     assert "invalid gateway" in line
 
 
-def _as_nobody(host: Host, *words: str) -> subprocess.CompletedProcess[str]:
+def _as_nobody(
+    host: Host, *words: str, runtime: str | None = None
+) -> subprocess.CompletedProcess[str]:
     # May read everything, because the checkout can lie in a directory of root's own.
     reads = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *reads]
-    return host.run([*command, sys.executable, "-m", "ipoibu.cli", *words])
+    environment = ["env", f"IPOIBU_RUNTIME_DIR={runtime}"] if runtime is not None else []
+    return host.run([*environment, *command, sys.executable, "-m", "ipoibu.cli", *words])
 
 
 @pytest.mark.root
@@ -156,6 +160,42 @@ def test_another_user_may_not_look_at_an_interface(lab: Lab) -> None:
     done = _as_nobody(lab.hosts[0], "show", "ib0")
     assert done.returncode == 4
     assert "root" in _one_line(done)
+
+
+IMPOSTOR: Final = """
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("listens", flush=True)
+while True:
+    clients = [listener.accept()]
+"""
+
+
+@pytest.mark.root
+def test_a_command_believes_no_socket_of_another_user(idle: Lab) -> None:
+    """As in /tmp/ipoibu-UID, which any user can make first."""
+    host = idle.hosts[0]
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        directory = Path(place, f"net-{os.stat(host.namespace.path).st_ino}")
+        directory.mkdir()
+        for each in (Path(place), directory):
+            each.chmod(0o777)
+        stranger = ["setpriv", "--reuid=65533", "--clear-groups", sys.executable, "-c", IMPOSTOR]
+        impostor = subprocess.Popen(
+            [*stranger, str(directory / "ib0.sock")], stdout=subprocess.PIPE
+        )
+        try:
+            assert impostor.stdout is not None
+            assert impostor.stdout.readline() == b"listens\n"
+            (directory / "ib0.sock").chmod(0o666)
+            done = _as_nobody(host, "show", "ib0", runtime=place)
+        finally:
+            impostor.kill()
+            impostor.communicate()
+    assert done.returncode == 4, done.stderr
+    assert "a socket of another user (65533)" in _one_line(done)
 
 
 @pytest.mark.root

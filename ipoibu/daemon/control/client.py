@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import time
@@ -54,15 +55,23 @@ class Client(Closing):
                 f"no interface {name!r} of ipoibu in this network namespace;"
                 " `ipoibu show` lists them, `ipoibu up` starts one"
             ) from error
+        owner = self._credentials()[1]
+        if os.geteuid() != 0 and owner not in (0, os.geteuid()):  # root trusts its directory
+            self._socket.close()
+            raise NotPermitted(f"{path} is a socket of another user ({owner}), no daemon of yours")
         self._socket.settimeout(CONTROL_SILENCE_S)
         self._stream = self._socket.makefile("rb")
 
     @property
     def pid(self) -> int:
         """The daemon's process."""
+        return self._credentials()[0]
+
+    def _credentials(self) -> tuple[int, int]:
+        """The process and user that listen on the socket."""
         raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        pid: int = struct.unpack("=iII", raw)[0]
-        return pid
+        pid, uid, _ = struct.unpack("=iII", raw)
+        return pid, uid
 
     def close(self) -> None:
         self._stream.close()

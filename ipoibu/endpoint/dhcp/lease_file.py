@@ -78,7 +78,13 @@ class LeaseFile:
 
 
 def _content(path: Path) -> bytes:
-    """Return the begin of a file that only we and root can have written; `OSError`, `ValueError`."""
+    """Return the begin of a file that only we and root can have written and put there; `OSError`,
+    `ValueError`."""
+    directory = path.parent.stat()
+    if directory.st_uid not in (0, os.geteuid()):
+        raise ValueError(f"its directory belongs to another user ({directory.st_uid})")
+    if directory.st_mode & stat.S_IWOTH and not directory.st_mode & stat.S_ISVTX:
+        raise ValueError("every user may change its directory")
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would block
     with open(fd, "rb") as file:
         status = os.fstat(fd)

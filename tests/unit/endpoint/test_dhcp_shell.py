@@ -176,6 +176,37 @@ def test_a_file_of_another_user_is_no_lease(
     assert len(kept.taken) == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ((4711, 0o755), "its directory belongs to another user (4711)"),
+        ((os.geteuid(), 0o777), "every user may change its directory"),
+        ((os.geteuid(), 0o1777), None),
+        ((0, 0o755), None),
+    ],
+)
+def test_a_file_that_another_user_can_put_there_is_no_lease(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    status: tuple[int, int],
+    why: str | None,
+) -> None:
+    """An older file of ours, by a rename."""
+    owner, mode = status
+    kept = Handover(tmp_path)
+    kept.keeper.keep("address", "server", b"reply", time.monotonic())
+    kept.close()
+    fields = list(tmp_path.stat())
+    fields[stat.ST_UID], fields[stat.ST_MODE] = owner, stat.S_IFDIR | mode
+    monkeypatch.setattr(Path, "stat", lambda path: os.stat_result(fields))
+    kept = Handover(tmp_path)
+    kept.recall()
+    kept.close()
+    assert len(kept.taken) == (why is None)
+    assert why is None or why in caplog.text
+
+
 def test_a_full_disk_is_named_and_left_without_a_draft(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
