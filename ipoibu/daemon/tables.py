@@ -38,7 +38,7 @@ class Table:
     `cap` counts `unit`.
     `entry_bytes` bounds the memory of an entry, with its share of the indices.
     `full` says what happens beyond the cap.
-    `counter` counts that; empty where the oldest entry goes and nobody has to know.
+    `counter` counts that; or `uncounted` says why nobody has to know how often.
     `is_logged`: a line of the log says so, at a limited rate.
     `steps`: an entry costs so many steps at most, where it is not the same small number for each.
     """
@@ -53,6 +53,7 @@ class Table:
     is_logged: bool = False
     unit: str = "entries"
     steps: int = 1
+    uncounted: str = ""
 
     @property
     def max_bytes(self) -> int:
@@ -111,6 +112,7 @@ _ENGINE: Final = (
         limits.IP_PACKET_MAX_BYTES + 2000,
         "the packet is refused at once",
         unit="packets",
+        uncounted="the sender hears of each by an ICMP error",
     ),
     Table(
         "advertising routers",
@@ -183,6 +185,7 @@ _ENGINE: Final = (
         limits.DROPS_NOTED_MAX,
         400,
         "the one noted longest ago goes",
+        uncounted="the drops themselves are counted; this is the list of whom they came from",
     ),
     Table(
         "requests of local DHCP clients",
@@ -191,6 +194,7 @@ _ENGINE: Final = (
         limits.DHCP_REQUESTS_MAX,
         1000,
         "the oldest goes",
+        "dhcp_forgotten",
     ),
     Table(
         "answers for hosts behind us that wait for their delay",
@@ -324,6 +328,7 @@ _ETHERNET: Final = (
         limits.ETHERNET_DHCP_MAX,
         1200,
         "the oldest goes",
+        "dhcp_forgotten",
     ),
     Table(
         "addresses that a guest may not use",
@@ -332,6 +337,7 @@ _ETHERNET: Final = (
         limits.ETHERNET_REFUSALS_MAX,
         700,
         "the one used longest ago goes",
+        uncounted="it is refused again at the next use, and that is counted",
     ),
 )
 
@@ -431,6 +437,7 @@ _MESH: Final = (
         limits.MESH_GROUPS_SHOWN,
         250,
         "further ones are not shown",
+        uncounted="`ipoibu peers` shows as many; all of them get their packets",
     ),
     Table(
         "places as they were read",
@@ -439,6 +446,7 @@ _MESH: Final = (
         limits.MESH_LOCATORS_KEPT,
         700,
         "the one used longest ago goes",
+        uncounted="a cache: what is gone is read again",
     ),
     Table(
         "TCP connections of hosts that have not greeted",
@@ -460,6 +468,7 @@ _MESH: Final = (
         2,
         "the connection ends",
         unit="bytes of each peer",
+        uncounted="one connection ends, and the log says so",
     ),
 )
 
@@ -486,6 +495,7 @@ _MANAGEMENT: Final = (
         limits.SA_RECENT_MAX,
         300,
         "the oldest goes",
+        uncounted="a list to show; the requests are counted",
     ),
     Table(
         "reports of the subnet administrator",
@@ -494,6 +504,7 @@ _MANAGEMENT: Final = (
         limits.SA_RECENT_MAX,
         800,
         "the oldest goes",
+        uncounted="a list of the latest; each was carried out",
     ),
     Table(
         "bytes of a table of the subnet administrator",
@@ -527,6 +538,7 @@ _HOST: Final = (
         limits.CONTROL_CLIENTS_MAX,
         200_000,
         "the one that keeps us waiting the longest goes",
+        uncounted="the client sees the end of its connection",
     ),
     Table(
         "bytes of a capture that its client has not read",
@@ -536,6 +548,7 @@ _HOST: Final = (
         2,
         "the new frame goes, and the client hears how many",
         unit="bytes of each capture",
+        uncounted="the capture itself has the number",
     ),
     Table(
         "clients of `--metrics`",
@@ -544,6 +557,7 @@ _HOST: Final = (
         limits.METRICS_CLIENTS_MAX,
         200_000,
         "the one that keeps us waiting the longest goes",
+        uncounted="the client sees the end of its connection",
     ),
     Table(
         "groups of the link, for a multicast router",
@@ -562,6 +576,7 @@ _HOST: Final = (
         6000,
         "the new ping is refused, and says so",
         steps=limits.PINGS_MAX,
+        uncounted="the command hears of it",
     ),
     Table(
         "transitions that a monitor has not read",
@@ -570,6 +585,7 @@ _HOST: Final = (
         limits.EVENTS_PENDING_MAX,
         500,
         "the new transition goes, and the monitor hears how many",
+        uncounted="the monitor itself has the number",
     ),
     Table(
         "duplicates of addresses",
@@ -583,6 +599,7 @@ _HOST: Final = (
         800,
         "the oldest of another program goes",
         steps=limits.ADDRESSES_MAX,
+        uncounted="the duplicates are counted; this is how long to wait before another try",
     ),
     Table(
         "sources of flows about whose routes the kernel was asked",
@@ -591,6 +608,7 @@ _HOST: Final = (
         limits.ROUTE_SOURCES_MAX,
         600,
         "all go",
+        uncounted="a cache: the kernel is asked again",
     ),
     Table(
         "routes of the kernel",
@@ -623,6 +641,7 @@ _HOST: Final = (
         limits.ROUTE_SHARED_MAX,
         2000,
         "all go",
+        uncounted="a cache: later prefixes share anew",
     ),
     Table(
         "forms of the kernel's messages about routes",
@@ -631,6 +650,7 @@ _HOST: Final = (
         limits.ROUTE_KNOWN_MAX,
         2000,
         "all go",
+        uncounted="a cache: what is gone is read again",
     ),
     Table(
         "gateways of routes that we watch",
@@ -649,6 +669,7 @@ _HOST: Final = (
         300,
         "the groups that were there first stay, and others wait for their end",
         steps=4 * limits.ROUTED_GROUPS_MAX,
+        uncounted="the kernel counts the packets of groups that it does not route",
     ),
     Table(
         "solicited-node groups of hosts behind us",
@@ -668,6 +689,7 @@ _HOST: Final = (
         limits.ROUTE_ASKED_GATEWAYS_MAX,
         300,
         "further ones are not followed",
+        uncounted="the packets go out; only a dead gateway is noticed later",
     ),
 )
 
@@ -707,7 +729,7 @@ _CORE: Final = (
         ("pump/route.c:return", "pump/route.c:copy"),
         (_LINK, _LOCAL),
         limits.ROUTES_MAX,
-        108 + 24 * limits.ROUTE_HOPS_MAX,
+        116 + 24 * limits.ROUTE_HOPS_MAX,
         "the new route is not used",
         "commands_bad",
         filled_by="routes_end_at_their_cap",
@@ -741,6 +763,7 @@ _CORE: Final = (
         4,
         "the former address with the same hash goes",
         filled_by="hosts_that_have_answered_and_gateways_do_not_wait_behind_strangers",
+        uncounted="the host waits among strangers, which `tx_resolution_limited` counts",
     ),
     CoreTable(
         "addresses for which we did not ask",
@@ -750,6 +773,7 @@ _CORE: Final = (
         4,
         "the former address with the same hash goes",
         filled_by="a_scanner_that_repeats_at_once_gains_nothing",
+        uncounted="the address waits as a new one does, which `tx_resolution_limited` counts",
     ),
     CoreTable(
         "senders of ARP and ND",
@@ -770,6 +794,7 @@ _CORE: Final = (
         32,
         "the former question with the same hash goes",
         filled_by="questions_share_their_places",
+        uncounted="the answer waits among strangers, which `rx_control_limited` counts",
     ),
     CoreTable(
         "senders to a saturated pump",
@@ -811,6 +836,7 @@ _CORE: Final = (
         16,
         "the peer gets the messages to all groups",
         filled_by="groups_of_a_peer_end_at_their_cap",
+        uncounted="nothing is lost: the peer drops what it has not joined",
     ),
     CoreTable(
         "messages to groups of a unicast link under way",
@@ -853,6 +879,7 @@ _CORE: Final = (
         2100,
         "the connection ends",
         filled_by="events_that_nobody_reads_end_at_their_cap",
+        uncounted="one connection ends, and the log says so",
     ),
     CoreTable(
         "datagrams to queue pair 1",

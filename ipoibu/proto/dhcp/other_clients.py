@@ -96,6 +96,7 @@ class DhcpClients:
         self._asked[message.xid] = _Asked(message.htype, message.hlen, former, identifier)
         if len(self._asked) > DHCP_REQUESTS_MAX:
             self._asked.popitem(last=False)
+            self._context.count("dhcp_forgotten")
         return for_link(message, identifier)
 
     def received(self, packet: bytes) -> bytes:

@@ -109,6 +109,7 @@ class GuestDhcp:
         self._latest[message.xid] = identifier
         if len(self._asked) > ETHERNET_DHCP_MAX:
             (xid, oldest), _ = self._asked.popitem(last=False)
+            self._context.count("dhcp_forgotten")
             if self._latest.get(xid) == oldest:
                 del self._latest[xid]
         return for_link(message, identifier)
