@@ -158,6 +158,25 @@ def arp_requests(target: Target, wanted: IPv4Address, *, broadcast: bool = False
     )
 
 
+def proxied(target: Target) -> Flood:
+    """ARP requests of senders that do not exist, by broadcast, for ever new hosts of 198.51.0.0/16."""
+    message = arp.request(
+        HwAddr(Qpn(0), STRANGER), IPv4Address("10.77.0.0"), IPv4Address("198.51.0.0")
+    )
+    frame = Encap(EtherType.ARP, message.pack()).pack()
+    options = (
+        f"count:{DATAGRAM - 3}:3",  # the source queue pair of the DETH
+        f"count:{ENCAP + 8 + 1}:3",  # the sender's QPN
+        f"random:{ENCAP + 8 + 20 + 2}:2",  # the end of its IP address
+        f"random:{ENCAP + 8 + 20 + 4 + 20 + 2}:2",  # that of the wanted one
+    )
+    return Flood(
+        _datagram(target, frame, MULTICAST_QPN),
+        options,
+        multicast=mgid.broadcast(PKey(target.pkey)),
+    )
+
+
 def introductions(target: Target) -> Flood:
     """ARP requests of senders that do not exist, each from the queue pair that its message names."""
     message = arp.request(HwAddr(Qpn(0), STRANGER), IPv4Address("10.78.0.0"), target.ipv4)
