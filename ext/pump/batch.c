@@ -9,11 +9,11 @@
 
 void ipu_batch_put_frame(struct ipu_pump *pump, uint32_t index)
 {
-    if (index >= pump->lent_frames) {
+    if (index >= pump->lent.frames) {
         ipu_slab_put(&pump->tx, index);
         return;
     }
-    pump->lent_sending--;
+    pump->lent.sending--;
     pump->device->ops->ended(pump->device->self, index);
 }
 
@@ -23,7 +23,7 @@ void ipu_batch_release(struct ipu_pump *pump, uint64_t cookie)
     uint32_t head = (uint32_t)(cookie >> IPU_COOKIE_HEAD_SHIFT);
     if (head > 0) {
         ipu_slab_put(&pump->heads, head - 1);
-        if (--pump->tx_users[index] > 0 || (pump->cut.left > 0 && pump->cut_index == index))
+        if (--pump->tx_users[index] > 0 || (pump->cut.segment.left > 0 && pump->cut.index == index))
             return;
     }
     ipu_batch_put_frame(pump, index);
@@ -32,7 +32,7 @@ void ipu_batch_release(struct ipu_pump *pump, uint64_t cookie)
 bool ipu_batch_names(const void *self, const struct ipu_ah *ah)
 {
     const struct ipu_pump *pump = self;
-    if (pump->cut.left > 0 && pump->cut_ah == ah)
+    if (pump->cut.segment.left > 0 && pump->cut.ah == ah)
         return true;
     for (int i = 0; i < pump->pending; i++)
         if (pump->batch[i].ah == ah->handle)
@@ -42,11 +42,11 @@ bool ipu_batch_names(const void *self, const struct ipu_ah *ah)
 
 void ipu_batch_abandon_cut(struct ipu_pump *pump, _Atomic uint64_t *counter)
 {
-    uint32_t left = pump->cut.left;
+    uint32_t left = pump->cut.segment.left;
     if (left == 0)
         return;
     ipu_counter_add(counter, left);
-    pump->cut.left = 0;
-    if (pump->tx_users[pump->cut_index] == 0)
-        ipu_batch_put_frame(pump, pump->cut_index);
+    pump->cut.segment.left = 0;
+    if (pump->tx_users[pump->cut.index] == 0)
+        ipu_batch_put_frame(pump, pump->cut.index);
 }

@@ -68,15 +68,15 @@ static uint32_t get_frame(struct ipu_pump *pump)
 static int wait_for_room(struct ipu_pump *pump)
 {
     uint64_t now_ns = ipu_clock_ns();
-    if (pump->room_since_ns == 0)
-        pump->room_since_ns = now_ns;
-    uint64_t waited_ns = now_ns - pump->room_since_ns;
-    bool hopeless = pump->sending == 0 || pump->room_refused;
+    if (pump->engines.room_since_ns == 0)
+        pump->engines.room_since_ns = now_ns;
+    uint64_t waited_ns = now_ns - pump->engines.room_since_ns;
+    bool hopeless = pump->sending == 0 || pump->engines.room_refused;
     if (!hopeless && waited_ns < ROOM_NS) {
-        pump->room_left_ns = ROOM_NS - waited_ns;
+        pump->engines.room_left_ns = ROOM_NS - waited_ns;
         return -EAGAIN;
     }
-    pump->room_refused = true;
+    pump->engines.room_refused = true;
     return -ENOBUFS;
 }
 
@@ -324,8 +324,8 @@ static int execute_record(struct ipu_pump *pump, const struct ipu_command *comma
 {
     if (len < sizeof *command || command->len > len - sizeof *command)
         return -EINVAL;
-    pump->packets_wait = is_packet(command);
-    if (!pump->packets_wait)
+    pump->engines.wait = is_packet(command);
+    if (!pump->engines.wait)
         ipu_transmit_flush(pump);
     return execute(pump, command);
 }
@@ -334,19 +334,19 @@ int ipu_command_run(struct ipu_pump *pump, int max)
 {
     int done = 0;
     pump->command_seen_ns = 0;
-    pump->packets_wait = false;
+    pump->engines.wait = false;
     ipu_transmit_flush(pump);
     while (done < max) {
         uint32_t len;
         const struct ipu_command *command = ipu_ring_peek(&pump->commands, &len);
         if (command == NULL) {
-            pump->packets_wait = false;
+            pump->engines.wait = false;
             break;
         }
         int error = execute_record(pump, command, len);
         if (error == -EAGAIN)
             break;
-        pump->room_since_ns = pump->room_left_ns = 0;
+        pump->engines.room_since_ns = pump->engines.room_left_ns = 0;
         IPU_COUNT(pump, commands);
         IPU_ADD(pump, commands_bad, error < 0);
         ipu_ring_release(&pump->commands);

@@ -157,7 +157,7 @@ int ipu_connection_delete(struct ipu_pump *pump, uint64_t id)
     if (!connection->leaving)
         pump->connected.leaving++;
     connection->leaving = true;
-    if (pump->cut_connection == connection)
+    if (pump->cut.connection == connection)
         ipu_batch_abandon_cut(pump, &pump->counters.tx_fabric_error);
     return 0;
 }
@@ -209,7 +209,7 @@ struct ipu_connection *ipu_connection_of(struct ipu_pump *pump, struct ipu_ah *a
 /* Returns the number of frames that are left to read the device into. */
 static uint32_t frames_left(const struct ipu_pump *pump)
 {
-    uint32_t left = pump->lent_frames - pump->lent_sending;
+    uint32_t left = pump->lent.frames - pump->lent.sending;
     if (pump->device->ops->read != NULL && pump->tx.free_frames > pump->engine_frames)
         left += pump->tx.free_frames - pump->engine_frames;
     return left;
@@ -285,7 +285,7 @@ static void broke(struct ipu_pump *pump, struct ipu_connection *connection)
         return; /* the next failure tries again */
     connection->broken = true;
     detour(pump, connection);
-    if (pump->cut_connection == connection)
+    if (pump->cut.connection == connection)
         ipu_batch_abandon_cut(pump, &pump->counters.tx_fabric_error);
 }
 
@@ -488,9 +488,9 @@ int ipu_connection_poll(struct ipu_pump *pump, int max)
         if (done[i].failed || done[i].connection == NULL) {
             IPU_COUNT(pump, rx_failed);
         } else {
-            pump->receiving_id = done[i].connection->id;
+            pump->receiving.id = done[i].connection->id;
             receive(pump, message_at(pump, index), &done[i]);
-            pump->receiving_id = 0;
+            pump->receiving.id = 0;
         }
         if (pump->rx_index != IPU_SLAB_NONE)
             ipu_connection_back(pump, index);

@@ -88,7 +88,7 @@ static void drop_spoofed(struct ipu_pump *pump, const struct ipu_mac_entry *gues
     struct ipu_event event = {
         .type = IPU_EVENT_SPOOFED, .len = IPU_MAC_LEN, .next_hop = guest->key.address};
     IPU_COUNT(pump, tx_spoofed);
-    if (ipu_event_spend(&pump->spoofed_budget))
+    if (ipu_event_spend(&pump->budgets.spoofed))
         (void)ipu_event_emit(pump, &event, sender); /* for people: a full ring loses it */
 }
 
@@ -157,7 +157,7 @@ static void ask_engine(struct ipu_pump *pump, const uint8_t *ip, size_t ip_len,
 {
     struct ipu_event event = {
         .type = IPU_EVENT_LINK_PACKET, .len = (uint32_t)ip_len, .frame = *source};
-    if (ip_len > pump->mtu || !ipu_event_spend(&pump->unknown_budget))
+    if (ip_len > pump->mtu || !ipu_event_spend(&pump->budgets.unknown))
         IPU_COUNT(pump, rx_unknown_guest);
     else if (ipu_event_emit(pump, &event, ip))
         IPU_COUNT(pump, rx_control);
@@ -171,7 +171,7 @@ static bool receive(struct ipu_pump *pump, uint8_t *ip, size_t ip_len, const uin
     const struct ipu_frame_received source = ipu_receive_origin(grh, src_qpn);
     uint8_t *ethernet = ip - IPU_VNET_LEN - IPU_ETHERNET_LEN;
     uint8_t receiver[IPU_MAC_LEN];
-    if (!ipu_guests_destination(&pump->guests, pump->receiving_qpn, ip, receiver)) {
+    if (!ipu_guests_destination(&pump->guests, pump->receiving.qpn, ip, receiver)) {
         ask_engine(pump, ip, ip_len, &source);
         return false;
     }

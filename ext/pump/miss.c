@@ -101,7 +101,7 @@ void ipu_miss_resolve(struct ipu_pump *pump, uint32_t type, const struct ipu_out
 void ipu_miss_wait(struct ipu_pump *pump, const struct ipu_outbound *packet,
                    const struct in6_addr *next_hop)
 {
-    if (!has_ring_left(pump) || !ipu_event_spend(&pump->connecting_budget))
+    if (!has_ring_left(pump) || !ipu_event_spend(&pump->budgets.connecting))
         IPU_COUNT(pump, tx_connecting);
     else if (ipu_miss_emit(pump, IPU_EVENT_CONNECTING, packet, next_hop, 0))
         IPU_COUNT(pump, tx_missed);

@@ -50,7 +50,7 @@ static int read_device(struct ipu_pump *pump, int max)
 {
     bool first = pump->woken_by != IPU_WOKEN_NOT;
     pump->woken_by = IPU_WOKEN_NOT;
-    if (pump->packets_wait)
+    if (pump->engines.wait)
         return 0;
     int work = first ? ipu_transmit_read(pump, 1) : 0;
     return first && work == 0 ? 0 : work + ipu_transmit_read(pump, max - work);
@@ -87,24 +87,25 @@ static int step(struct ipu_pump *pump, int max)
  * only make the pump spin. */
 static void watch_device(struct ipu_pump *pump, bool watch)
 {
-    if (watch == pump->device_watched)
+    if (watch == pump->sources.device_watched)
         return;
     for (int i = 0; i < 2; i++) {
-        int fd = pump->device_fds[i];
+        int fd = pump->sources.device_fds[i];
         struct epoll_event event = {.events = watch ? EPOLLIN : 0, .data.fd = fd};
-        if (fd >= 0 && epoll_ctl(pump->epoll_fd, EPOLL_CTL_MOD, fd, &event) < 0)
+        if (fd >= 0 && epoll_ctl(pump->sources.epoll_fd, EPOLL_CTL_MOD, fd, &event) < 0)
             return;
     }
-    pump->device_watched = watch;
+    pump->sources.device_watched = watch;
 }
 
 /* Stops watching a failed device, which is readable for ever. */
 static void leave_device(struct ipu_pump *pump)
 {
     for (int i = 0; i < 2; i++)
-        if (pump->device_fds[i] >= 0)
-            (void)epoll_ctl(pump->epoll_fd, EPOLL_CTL_DEL, pump->device_fds[i], NULL);
-    pump->device_fds[0] = pump->device_fds[1] = -1;
+        if (pump->sources.device_fds[i] >= 0)
+            (void)epoll_ctl(pump->sources.epoll_fd, EPOLL_CTL_DEL, pump->sources.device_fds[i],
+                            NULL);
+    pump->sources.device_fds[0] = pump->sources.device_fds[1] = -1;
 }
 
 /* Returns whether the end of a send would give us work: an application waits for its frames.
@@ -113,10 +114,10 @@ static void leave_device(struct ipu_pump *pump)
  */
 static bool awaits_sends(const struct ipu_pump *pump)
 {
-    return pump->overdue || pump->broken || pump->pending > 0 || pump->cut.left > 0 ||
-           pump->packets_wait || pump->held_index != IPU_SLAB_NONE || pump->connected.leaving > 0 ||
-           pump->device->ops->take != NULL || pump->lent_sending > pump->lent_frames / 2 ||
-           pump->tx.free_frames < (pump->tx.frames - pump->lent_frames) / 4 ||
+    return pump->overdue || pump->broken || pump->pending > 0 || pump->cut.segment.left > 0 ||
+           pump->engines.wait || pump->held.index != IPU_SLAB_NONE || pump->connected.leaving > 0 ||
+           pump->device->ops->take != NULL || pump->lent.sending > pump->lent.frames / 2 ||
+           pump->tx.free_frames < (pump->tx.frames - pump->lent.frames) / 4 ||
            pump->heads.free_frames < pump->heads.frames / 4;
 }
 
@@ -127,14 +128,14 @@ static void sleep_until_work(struct ipu_pump *pump, bool calm)
     const struct ipu_device *device = pump->device;
     /* A device that reads into its own frames has none left while we are sending all of them. */
     bool can_read = pump->tx.free_frames > pump->engine_frames && pump->pending == 0 &&
-                    pump->cut.left == 0 && pump->held_index == IPU_SLAB_NONE &&
+                    pump->cut.segment.left == 0 && pump->held.index == IPU_SLAB_NONE &&
                     !pump->device_failed &&
-                    (device->ops->read != NULL || pump->lent_sending < pump->lent_frames);
+                    (device->ops->read != NULL || pump->lent.sending < pump->lent.frames);
     if (pump->device_failed)
         leave_device(pump);
     else
         watch_device(pump, can_read);
-    bool ready = !pump->packets_wait && ipu_ring_arm(&pump->commands);
+    bool ready = !pump->engines.wait && ipu_ring_arm(&pump->commands);
     ready |= pump->fabric->ops->arm(pump->fabric->self) > 0;
     bool later = false;
     if (pump->sending > 0 && pump->fabric->ops->arm_sends != NULL) {
@@ -142,16 +143,18 @@ static void sleep_until_work(struct ipu_pump *pump, bool calm)
         ready |= !later && pump->fabric->ops->arm_sends(pump->fabric->self) > 0;
     }
     ready |= can_read && device->ops->arm != NULL && device->ops->arm(device->self) > 0;
-    if (ready || atomic_load(&pump->stopping))
+    if (ready || atomic_load(&pump->thread.stops))
         return;
     int64_t deadline_ns = INT64_MAX;
     if (pump->fabric->ops->deadline_ns != NULL)
         deadline_ns = pump->fabric->ops->deadline_ns(pump->fabric->self);
-    if (pump->broken && (int64_t)pump->recover_at_ns < deadline_ns)
-        deadline_ns = (int64_t)pump->recover_at_ns;
-    int64_t left_ns = later ? LATER_NS : pump->hold_ns > 0 ? (int64_t)pump->hold_ns : INT64_MAX;
-    if (pump->packets_wait && (int64_t)pump->room_left_ns < left_ns)
-        left_ns = (int64_t)pump->room_left_ns;
+    if (pump->broken && (int64_t)pump->recovery.at_ns < deadline_ns)
+        deadline_ns = (int64_t)pump->recovery.at_ns;
+    int64_t left_ns = later                    ? LATER_NS
+                      : pump->held.left_ns > 0 ? (int64_t)pump->held.left_ns
+                                               : INT64_MAX;
+    if (pump->engines.wait && (int64_t)pump->engines.room_left_ns < left_ns)
+        left_ns = (int64_t)pump->engines.room_left_ns;
     if (deadline_ns != INT64_MAX) {
         int64_t until_ns = deadline_ns - (int64_t)ipu_clock_ns();
         if (until_ns <= 0)
@@ -160,11 +163,11 @@ static void sleep_until_work(struct ipu_pump *pump, bool calm)
     }
     struct timespec wait = {left_ns / NS_PER_S, left_ns % NS_PER_S};
     struct epoll_event events[SOURCES];
-    int n =
-        epoll_pwait2(pump->epoll_fd, events, SOURCES, left_ns != INT64_MAX ? &wait : NULL, NULL);
+    int n = epoll_pwait2(pump->sources.epoll_fd, events, SOURCES,
+                         left_ns != INT64_MAX ? &wait : NULL, NULL);
     pump->overdue = n == 0;
-    bool device_only = n == 1 && (events[0].data.fd == pump->device_fds[0] ||
-                                  events[0].data.fd == pump->device_fds[1]);
+    bool device_only = n == 1 && (events[0].data.fd == pump->sources.device_fds[0] ||
+                                  events[0].data.fd == pump->sources.device_fds[1]);
     pump->woken_by = !calm         ? IPU_WOKEN_NOT
                      : device_only ? IPU_WOKEN_BY_DEVICE
                                    : IPU_WOKEN_BY_OTHERS;
@@ -213,7 +216,7 @@ static void *run(void *arg)
     uint64_t call_ns = ipu_syscall_cost_ns();
     int burst = 0, yields = 0, yields_max = affordable_yields(call_ns);
     bool dry = false;
-    while (!atomic_load_explicit(&pump->stopping, memory_order_acquire)) {
+    while (!atomic_load_explicit(&pump->thread.stops, memory_order_acquire)) {
         int work = step(pump, ROUND_PACKETS);
         if (work > 0) {
             dry = false;
@@ -249,42 +252,42 @@ static void *run(void *arg)
 
 int ipu_pump_step(struct ipu_pump *pump, int max)
 {
-    return pump->threaded ? -EBUSY : step(pump, max);
+    return pump->thread.runs ? -EBUSY : step(pump, max);
 }
 
 int ipu_pump_start(struct ipu_pump *pump)
 {
     sigset_t all, before;
-    if (pump->threaded)
+    if (pump->thread.runs)
         return -EALREADY;
-    atomic_store(&pump->stopping, false);
+    atomic_store(&pump->thread.stops, false);
     /* Signals are for the application's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&pump->thread, NULL, run, pump);
+    int error = pthread_create(&pump->thread.id, NULL, run, pump);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0)
         return -error;
-    pthread_setname_np(pump->thread, "ipoibu-pump");
-    pump->threaded = true;
+    pthread_setname_np(pump->thread.id, "ipoibu-pump");
+    pump->thread.runs = true;
     return 0;
 }
 
 void ipu_pump_stop(struct ipu_pump *pump)
 {
-    if (!pump->threaded)
+    if (!pump->thread.runs)
         return;
-    atomic_store_explicit(&pump->stopping, true, memory_order_release);
+    atomic_store_explicit(&pump->thread.stops, true, memory_order_release);
     eventfd_write(ipu_ring_fd(&pump->commands), 1);
-    pthread_join(pump->thread, NULL);
+    pthread_join(pump->thread.id, NULL);
     ipu_ring_drain(&pump->commands); /* reads the wake-up above */
-    pump->threaded = false;
+    pump->thread.runs = false;
 }
 
 static int watch(struct ipu_pump *pump, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-    return epoll_ctl(pump->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+    return epoll_ctl(pump->sources.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
 static int attach(struct ipu_pump *pump)
@@ -293,7 +296,7 @@ static int attach(struct ipu_pump *pump)
         .tx = &pump->tx,
         .rx = &pump->rx,
         .connected_rx = &pump->connected.rx,
-        .lent = pump->lent_frames,
+        .lent = pump->lent.frames,
         .packet_bytes = pump->device_mtu,
     };
     return pump->device->ops->attach(pump->device->self, &frames);
@@ -342,12 +345,12 @@ static struct frame_sizes size_frames(struct ipu_pump *pump, const struct ipu_pu
     if (fabric->one_piece && sizes.head_len < IPU_ENCAP_LEN + config->mtu)
         sizes.head_len = IPU_ENCAP_LEN + config->mtu; /* the payload follows */
     if (config->device->lent_bytes > 0) {
-        pump->lent_frames = config->device->lent_bytes / pump->read_len;
-        if (pump->lent_frames < LENT_MIN)
-            pump->lent_frames = LENT_MIN;
-        if (has_window && pump->lent_frames < CONNECTED_FRAMES)
-            pump->lent_frames = CONNECTED_FRAMES;
-        sizes.tx_frames += pump->lent_frames;
+        pump->lent.frames = config->device->lent_bytes / pump->read_len;
+        if (pump->lent.frames < LENT_MIN)
+            pump->lent.frames = LENT_MIN;
+        if (has_window && pump->lent.frames < CONNECTED_FRAMES)
+            pump->lent.frames = CONNECTED_FRAMES;
+        sizes.tx_frames += pump->lent.frames;
     }
     return sizes;
 }
@@ -404,18 +407,19 @@ static int watch_sources(struct ipu_pump *pump)
 {
     const struct ipu_fabric *fabric = pump->fabric;
     const struct ipu_device *device = pump->device;
-    pump->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (pump->epoll_fd < 0)
+    pump->sources.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (pump->sources.epoll_fd < 0)
         return -errno;
     int error = watch(pump, ipu_ring_fd(&pump->commands));
     if (error == 0)
         error = watch(pump, fabric->ops->fd(fabric->self));
-    pump->device_fds[0] = device->ops->fd(device->self);
-    pump->device_fds[1] = device->ops->ahead_fd != NULL ? device->ops->ahead_fd(device->self) : -1;
+    pump->sources.device_fds[0] = device->ops->fd(device->self);
+    pump->sources.device_fds[1] =
+        device->ops->ahead_fd != NULL ? device->ops->ahead_fd(device->self) : -1;
     for (int i = 0; error == 0 && i < 2; i++)
-        if (pump->device_fds[i] >= 0)
-            error = watch(pump, pump->device_fds[i]);
-    pump->device_watched = error == 0;
+        if (pump->sources.device_fds[i] >= 0)
+            error = watch(pump, pump->sources.device_fds[i]);
+    pump->sources.device_watched = error == 0;
     return error;
 }
 
@@ -433,13 +437,13 @@ static int register_memory(struct ipu_pump *pump)
 static int post_receives(struct ipu_pump *pump)
 {
     uint32_t frames = pump->rx.frames;
-    pump->idle_rx = calloc(frames > 0 ? frames : 1, sizeof *pump->idle_rx);
+    pump->idle_rx.frames = calloc(frames > 0 ? frames : 1, sizeof *pump->idle_rx.frames);
     pump->tx_users = calloc(pump->tx.frames, sizeof *pump->tx_users);
-    if (pump->idle_rx == NULL || pump->tx_users == NULL)
+    if (pump->idle_rx.frames == NULL || pump->tx_users == NULL)
         return -ENOMEM;
     ipu_receive_init(pump);
     for (uint32_t i = 0; i < frames; i++)
-        pump->idle_rx[pump->idle_rx_count++] = ipu_slab_get(&pump->rx);
+        pump->idle_rx.frames[pump->idle_rx.count++] = ipu_slab_get(&pump->rx);
     ipu_receive_post(pump);
     return 0;
 }
@@ -454,7 +458,7 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
         error = init_rings(pump, config);
     if (error == 0)
         error = ipu_connection_init(pump, config->connected_frames);
-    if (error == 0 && pump->lent_frames > 0) {
+    if (error == 0 && pump->lent.frames > 0) {
         error = attach(pump);
         pump->attached = error == 0;
     }
@@ -474,8 +478,8 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     ipu_pump_stop(pump);
     if (pump->attached && pump->device->ops->detach != NULL)
         pump->device->ops->detach(pump->device->self, &pump->tx);
-    if (pump->epoll_fd >= 0)
-        close(pump->epoll_fd);
+    if (pump->sources.epoll_fd >= 0)
+        close(pump->sources.epoll_fd);
     ipu_neigh_free(&pump->neigh);
     ipu_route_free(&pump->route);
     ipu_route_answers_free(&pump->answers);
@@ -490,7 +494,7 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     ipu_slab_free(&pump->heads);
     ipu_slab_free(&pump->rx);
     ipu_connection_free(pump);
-    free(pump->idle_rx);
+    free(pump->idle_rx.frames);
     free(pump->tx_users);
     free(pump);
 }
@@ -511,9 +515,9 @@ int ipu_pump_create(const struct ipu_pump_config *config, struct ipu_pump **out)
     pump->device_mtu = config->device_mtu > config->mtu ? config->device_mtu : config->mtu;
     pump->busy_poll_ns = config->busy_poll_us * (uint64_t)IPU_NS_PER_US;
     pump->adaptive = config->adaptive;
-    pump->epoll_fd = -1;
+    pump->sources.epoll_fd = -1;
     pump->rx_index = IPU_SLAB_NONE;
-    pump->held_index = IPU_SLAB_NONE;
+    pump->held.index = IPU_SLAB_NONE;
     int error = set_up(pump, config);
     if (error < 0) {
         ipu_pump_destroy(pump);

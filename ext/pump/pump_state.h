@@ -118,9 +118,11 @@ struct ipu_pump {
     /* Packets of the engine wait in the command ring: for their turn or for room, which the first
      * of them needs since then (0: it has not waited) and may need for so long. Meanwhile the pump
      * does not read the device, so that no later packet overtakes them. */
-    bool packets_wait;
-    uint64_t room_since_ns, room_left_ns;
-    bool room_refused; /* one of them waited in vain, and no send has ended since */
+    struct {
+        bool wait;
+        uint64_t room_since_ns, room_left_ns;
+        bool room_refused; /* one of them waited in vain, and no send has ended since */
+    } engines;
 
     /* Messages, including those of connections, that the fabric has taken and not reported as
      * ended; whether the last sleep ended without an event; and what ended it, for one round. */
@@ -130,36 +132,44 @@ struct ipu_pump {
 
     /* The current super-frame: tx_users[index] sends read its frame and, while segments are left,
      * so does cut(). The pump does not read the device before the last segment is in the batch. */
-    struct ipu_segment cut;
-    uint32_t cut_index;
-    const struct ipu_ah *cut_ah;
-    uint32_t cut_flow, cut_source_qpn;
-    struct ipu_connection *cut_connection; /* NULL: by datagram */
-    uint32_t fragment_id;                  /* of the next packet that is cut into fragments */
+    struct {
+        struct ipu_segment segment;
+        uint32_t index;
+        const struct ipu_ah *ah;
+        uint32_t flow, source_qpn;
+        struct ipu_connection *connection; /* NULL: by datagram */
+    } cut;
+    uint32_t fragment_id; /* of the next packet that is cut into fragments */
     uint16_t *tx_users;
 
     /* A frame of the device that waits for room on its connection or for the next commands;
      * IPU_SLAB_NONE: no frame waits. Each round looks up its next hop again, so the frame holds no
      * reference to an address handle. */
-    uint32_t held_index;
-    size_t held_len;
-    bool was_held;    /* the current frame: it has waited once, so commands do not delay it again */
-    uint64_t hold_ns; /* how long this frame, or the current super-frame, may still wait; or 0 */
+    struct {
+        uint32_t index;
+        size_t len;
+        bool before;      /* the current frame has waited once, so commands do not delay it again */
+        uint64_t left_ns; /* how long it, or the current super-frame, may still wait; or 0 */
+    } held;
 
     struct ipu_coalesce coalesce;
     struct ipu_write_share share;
 
     /* The writes that the device has queued. */
-    struct ipu_delivery writing[IPU_DEVICE_WRITES];
-    int writing_count;
+    struct {
+        struct ipu_delivery frames[IPU_DEVICE_WRITES];
+        int count;
+    } writing;
 
     /* The number of frames of `tx` that only the engine uses: the pump reads the device into the
      * others. */
     uint32_t engine_frames;
 
-    /* The number of frames of `tx`, the first ones, that belong to the device. */
-    uint32_t lent_frames;
-    uint32_t lent_sending; /* how many of them the device has given us */
+    /* The frames of `tx`, the first ones, that belong to the device. */
+    struct {
+        uint32_t frames;
+        uint32_t sending; /* how many of them the device has given us */
+    } lent;
     bool attached;
 
     /* The current receive frame, as numbered in device.h; IPU_SLAB_NONE: there is none, or the
@@ -167,35 +177,50 @@ struct ipu_pump {
     uint32_t rx_index;
 
     /* Receive frames to post to the fabric. */
-    uint32_t *idle_rx;
-    uint32_t idle_rx_count;
+    struct {
+        uint32_t *frames;
+        uint32_t count;
+    } idle_rx;
 
     struct ipu_connection_state connected;
 
     bool broken; /* the fabric failed: we send nothing until it has recovered */
-    uint64_t recover_at_ns;
-    uint32_t recover_wait_ms;
+    struct {
+        uint64_t at_ns;
+        uint32_t wait_ms;
+    } recovery;
     bool device_failed;
 
-    struct ipu_budget unreachable_budget, too_big_budget, dhcp_budget, dropped_budget;
-    struct ipu_budget unknown_budget;    /* packets of the link to unknown guests */
-    struct ipu_budget connecting_budget; /* long packets that wait for connections */
-    struct ipu_budget spoofed_budget;    /* packets of guests from addresses of others */
+    /* Of events that a peer or a local program can cause. */
+    struct {
+        struct ipu_budget unreachable, too_big, dhcp, dropped;
+        struct ipu_budget unknown;    /* packets of the link to unknown guests */
+        struct ipu_budget connecting; /* long packets that wait for connections */
+        struct ipu_budget spoofed;    /* packets of guests from addresses of others */
+    } budgets;
 
-    uint64_t receiving_id;  /* the connection whose message we handle; 0: a datagram */
-    uint32_t receiving_qpn; /* the queue pair to which the datagram came; 0: ours alone can be */
+    /* What the message that we handle came by. */
+    struct {
+        uint64_t id;  /* its connection; 0: a datagram */
+        uint32_t qpn; /* the queue pair to which the datagram came; 0: ours alone can be */
+    } receiving;
 
     /* The engine has changed a DHCP request, so that it wants to see the replies, and the requests
      * to one server. */
     bool dhcp_watched;
 
-    int epoll_fd;
-    int device_fds[2]; /* readable when the device has a frame; -1: none */
-    bool device_watched;
+    /* What ends a sleep. */
+    struct {
+        int epoll_fd;
+        int device_fds[2]; /* readable when the device has a frame; -1: none */
+        bool device_watched;
+    } sources;
 
-    pthread_t thread;
-    bool threaded;
-    atomic_bool stopping;
+    struct {
+        pthread_t id;
+        bool runs;
+        atomic_bool stops;
+    } thread;
 };
 
 #define IPU_ADD(pump, name, n) ipu_counter_add(&(pump)->counters.name, (n))

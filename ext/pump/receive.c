@@ -32,13 +32,13 @@ void ipu_receive_drop(struct ipu_pump *pump, enum ipu_counter counter, const uin
                       uint32_t src_qpn)
 {
     ipu_counter_add(ipu_counters_at(&pump->counters, counter), 1);
-    if (!ipu_event_spend(&pump->dropped_budget))
+    if (!ipu_event_spend(&pump->budgets.dropped))
         return;
     struct ipu_event event = {.type = IPU_EVENT_DROPPED};
-    if (pump->receiving_id != 0) {
+    if (pump->receiving.id != 0) {
         event.type = IPU_EVENT_CONNECTION_DROPPED;
         event.connection_dropped = (struct ipu_connection_dropped){
-            .connection.id = pump->receiving_id, .counter = counter};
+            .connection.id = pump->receiving.id, .counter = counter};
     } else {
         event.frame_dropped = (struct ipu_frame_dropped){.frame = ipu_receive_origin(grh, src_qpn),
                                                          .counter = counter};
@@ -69,7 +69,7 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
                 receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
             /* We post it only after the flush below, because merged frames refer to it. */
             if (pump->rx_index != IPU_SLAB_NONE)
-                pump->idle_rx[pump->idle_rx_count++] = index;
+                pump->idle_rx.frames[pump->idle_rx.count++] = index;
         }
         pump->rx_index = IPU_SLAB_NONE;
         total += n;
@@ -118,9 +118,9 @@ static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_receiv
         ipu_event_capture(pump, ipu_capture_received(&pump->tap, grh ? buf : NULL, frame, len));
     if (pump->share.saturated)
         pump->share.current = place_of(pump, grh ? buf : NULL, done->src_qpn);
-    pump->receiving_qpn = done->qpn;
+    pump->receiving.qpn = done->qpn;
     ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
-    pump->receiving_qpn = 0;
+    pump->receiving.qpn = 0;
 }
 
 /* Reports to the engine, once a second, that the pump refuses messages. */
@@ -171,7 +171,7 @@ static bool is_dhcp_reply(const uint8_t *ip, size_t len)
 static bool pass_dhcp(struct ipu_pump *pump, const uint8_t *ip, size_t len)
 {
     struct ipu_event event = {.type = IPU_EVENT_DHCP_REPLY, .len = (uint32_t)len};
-    if (!ipu_event_spend(&pump->dhcp_budget) || !ipu_event_emit(pump, &event, ip))
+    if (!ipu_event_spend(&pump->budgets.dhcp) || !ipu_event_emit(pump, &event, ip))
         return false;
     IPU_COUNT(pump, rx_control);
     return true;
@@ -261,12 +261,12 @@ int ipu_receive_write(struct ipu_pump *pump, const struct iovec *iov, int n,
                       struct ipu_delivery delivery)
 {
     const struct ipu_device *device = pump->device;
-    if (pump->writing_count == IPU_DEVICE_WRITES)
+    if (pump->writing.count == IPU_DEVICE_WRITES)
         flush_device(pump);
     int result = n == 1 ? device->ops->write(device->self, iov->iov_base, iov->iov_len)
                         : device->ops->writev(device->self, iov, n);
     if (result == IPU_DEVICE_QUEUED)
-        pump->writing[pump->writing_count++] = delivery;
+        pump->writing.frames[pump->writing.count++] = delivery;
     else
         count_delivered(pump, result, &delivery);
     return result;
@@ -285,13 +285,13 @@ static void flush_device(struct ipu_pump *pump)
     const struct ipu_device *device = pump->device;
     if (device->ops->flush != NULL)
         device->ops->flush(device->self);
-    if (pump->writing_count == 0)
+    if (pump->writing.count == 0)
         return;
     int errors[IPU_DEVICE_WRITES];
-    device->ops->written(device->self, errors, pump->writing_count);
-    for (int i = 0; i < pump->writing_count; i++)
-        count_delivered(pump, errors[i], &pump->writing[i]);
-    pump->writing_count = 0;
+    device->ops->written(device->self, errors, pump->writing.count);
+    for (int i = 0; i < pump->writing.count; i++)
+        count_delivered(pump, errors[i], &pump->writing.frames[i]);
+    pump->writing.count = 0;
 }
 
 static void count_delivered(struct ipu_pump *pump, int error, const struct ipu_delivery *delivery)
@@ -328,7 +328,7 @@ static void take_back(struct ipu_pump *pump)
     while (device->ops->back != NULL &&
            (index = device->ops->back(device->self)) != IPU_SLAB_NONE) {
         if (index < pump->rx.frames)
-            pump->idle_rx[pump->idle_rx_count++] = index;
+            pump->idle_rx.frames[pump->idle_rx.count++] = index;
         else
             ipu_connection_back(pump, index - pump->rx.frames);
     }
@@ -337,11 +337,11 @@ static void take_back(struct ipu_pump *pump)
 void ipu_receive_post(struct ipu_pump *pump)
 {
     take_back(pump);
-    while (pump->idle_rx_count > 0 && !pump->broken) {
+    while (pump->idle_rx.count > 0 && !pump->broken) {
         struct ipu_recv recvs[IPU_BATCH];
         int n = 0;
-        while (n < IPU_BATCH && (uint32_t)n < pump->idle_rx_count) {
-            uint32_t index = pump->idle_rx[pump->idle_rx_count - 1 - (uint32_t)n];
+        while (n < IPU_BATCH && (uint32_t)n < pump->idle_rx.count) {
+            uint32_t index = pump->idle_rx.frames[pump->idle_rx.count - 1 - (uint32_t)n];
             recvs[n++] = (struct ipu_recv){
                 .addr = ipu_slab_at(&pump->rx, index), .len = pump->recv_len, .cookie = index};
         }
@@ -350,6 +350,6 @@ void ipu_receive_post(struct ipu_pump *pump)
             ipu_recovery_broke(pump);
         if (taken <= 0)
             return;
-        pump->idle_rx_count -= (uint32_t)taken;
+        pump->idle_rx.count -= (uint32_t)taken;
     }
 }

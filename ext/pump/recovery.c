@@ -14,8 +14,8 @@ void ipu_recovery_broke(struct ipu_pump *pump)
     if (pump->broken)
         return;
     pump->broken = true;
-    pump->recover_wait_ms = RECOVER_MIN_MS;
-    pump->recover_at_ns = ipu_clock_ns() + RECOVER_MIN_MS * (uint64_t)NS_PER_MS;
+    pump->recovery.wait_ms = RECOVER_MIN_MS;
+    pump->recovery.at_ns = ipu_clock_ns() + RECOVER_MIN_MS * (uint64_t)NS_PER_MS;
     IPU_COUNT(pump, fabric_errors);
     for (int i = 0; i < pump->pending; i++) {
         IPU_COUNT(pump, tx_fabric_error);
@@ -28,7 +28,7 @@ void ipu_recovery_broke(struct ipu_pump *pump)
 
 int ipu_recovery_try(struct ipu_pump *pump)
 {
-    if (!pump->broken || ipu_clock_ns() < pump->recover_at_ns)
+    if (!pump->broken || ipu_clock_ns() < pump->recovery.at_ns)
         return 0;
     if (pump->fabric->ops->recover != NULL && pump->fabric->ops->recover(pump->fabric->self) == 0) {
         pump->broken = false;
@@ -37,8 +37,8 @@ int ipu_recovery_try(struct ipu_pump *pump)
                        NULL);
         return 1;
     }
-    if (pump->recover_wait_ms < RECOVER_MAX_MS)
-        pump->recover_wait_ms *= 2;
-    pump->recover_at_ns = ipu_clock_ns() + pump->recover_wait_ms * (uint64_t)NS_PER_MS;
+    if (pump->recovery.wait_ms < RECOVER_MAX_MS)
+        pump->recovery.wait_ms *= 2;
+    pump->recovery.at_ns = ipu_clock_ns() + pump->recovery.wait_ms * (uint64_t)NS_PER_MS;
     return 0;
 }

@@ -42,7 +42,8 @@ static bool has_room(struct ipu_pump *pump)
 {
     if (pump->pending >= IPU_BATCH)
         ipu_transmit_flush(pump);
-    return pump->pending < IPU_BATCH && (pump->cut.left == 0 || pump->heads.free_frames > 0);
+    return pump->pending < IPU_BATCH &&
+           (pump->cut.segment.left == 0 || pump->heads.free_frames > 0);
 }
 
 static void device_error(struct ipu_pump *pump, ssize_t error)
@@ -58,13 +59,13 @@ static void device_error(struct ipu_pump *pump, ssize_t error)
 int ipu_transmit_read(struct ipu_pump *pump, int max)
 {
     int done = 0;
-    pump->hold_ns = 0;
+    pump->held.left_ns = 0;
     if (pump->device_failed)
         return 0;
-    while (done < max && pump->hold_ns == 0 && has_room(pump)) {
+    while (done < max && pump->held.left_ns == 0 && has_room(pump)) {
         if (done > 0 && ipu_round_is_over(pump))
             break;
-        if (pump->cut.left > 0) {
+        if (pump->cut.segment.left > 0) {
             done += cut(pump);
             continue;
         }
@@ -86,7 +87,8 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
             IPU_COUNT(pump, tx_fabric_error);
         if (pump->broken || !transmit(pump, index, (size_t)n))
             ipu_batch_put_frame(pump, index);
-        done += pump->cut.left == 0 && pump->hold_ns == 0; /* otherwise its segments count */
+        done += pump->cut.segment.left == 0 &&
+                pump->held.left_ns == 0; /* otherwise its segments count */
     }
     ipu_transmit_flush(pump);
     return done;
@@ -97,14 +99,14 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
 static ssize_t read_frame(struct ipu_pump *pump, uint32_t *index)
 {
     const struct ipu_device *device = pump->device;
-    pump->was_held = pump->held_index != IPU_SLAB_NONE;
-    if (pump->was_held) {
-        *index = pump->held_index;
-        pump->held_index = IPU_SLAB_NONE;
-        return (ssize_t)pump->held_len;
+    pump->held.before = pump->held.index != IPU_SLAB_NONE;
+    if (pump->held.before) {
+        *index = pump->held.index;
+        pump->held.index = IPU_SLAB_NONE;
+        return (ssize_t)pump->held.len;
     }
-    ssize_t n = pump->lent_frames > 0 ? device->ops->give(device->self, index) : 0;
-    pump->lent_sending += n > 0;
+    ssize_t n = pump->lent.frames > 0 ? device->ops->give(device->self, index) : 0;
+    pump->lent.sending += n > 0;
     if (n != 0 || device->ops->read == NULL)
         return n;
     if (pump->tx.free_frames <= pump->engine_frames)
@@ -170,9 +172,9 @@ static bool transmit(struct ipu_pump *pump, uint32_t index, size_t len)
 /* Holds the frame for at most `hold_ns`; the pump reads no other one meanwhile. */
 static bool hold(struct ipu_pump *pump, const struct ipu_outbound *packet, uint64_t hold_ns)
 {
-    pump->hold_ns = hold_ns;
-    pump->held_index = packet->index;
-    pump->held_len = IPU_VNET_LEN + packet->ip_len;
+    pump->held.left_ns = hold_ns;
+    pump->held.index = packet->index;
+    pump->held.len = IPU_VNET_LEN + packet->ip_len;
     return true;
 }
 
@@ -183,7 +185,7 @@ static bool hold_for_room(struct ipu_pump *pump, struct ipu_outbound *packet,
 {
     uint64_t hold_ns = ipu_connection_hold(pump, connection);
     if (hold_ns > 0 && packet->engines) {
-        pump->room_left_ns = hold_ns;
+        pump->engines.room_left_ns = hold_ns;
         packet->again = true;
         return false;
     }
@@ -200,7 +202,7 @@ static bool hold_or_miss(struct ipu_pump *pump, const struct ipu_outbound *packe
                          const struct in6_addr *next_hop)
 {
     uint32_t len;
-    if (!packet->engines && !pump->was_held && ipu_ring_peek(&pump->commands, &len) != NULL)
+    if (!packet->engines && !pump->held.before && ipu_ring_peek(&pump->commands, &len) != NULL)
         return hold(pump, packet, 1);
     ipu_miss_resolve(pump, IPU_EVENT_MISS, packet, next_hop);
     return false;
@@ -227,12 +229,12 @@ static void begin_cut(struct ipu_pump *pump, const struct ipu_outbound *packet,
                       const struct ipu_segment *segment, const struct ipu_ah *ah,
                       struct ipu_connection *connection)
 {
-    pump->cut = *segment;
-    pump->cut_index = packet->index;
-    pump->cut_ah = ah;
-    pump->cut_flow = packet->flow_hash;
-    pump->cut_source_qpn = packet->source_qpn;
-    pump->cut_connection = connection;
+    pump->cut.segment = *segment;
+    pump->cut.index = packet->index;
+    pump->cut.ah = ah;
+    pump->cut.flow = packet->flow_hash;
+    pump->cut.source_qpn = packet->source_qpn;
+    pump->cut.connection = connection;
 }
 
 /* Returns whether the packet goes to a group, is too long for it, and may be cut into fragments:
@@ -266,9 +268,10 @@ static bool send_fragments(struct ipu_pump *pump, struct ipu_outbound *packet,
                            struct ipu_neigh *entry, const struct in6_addr *next_hop, uint32_t mtu)
 {
     struct ipu_segment fragments;
-    int cut_up = pump->cut.left > 0 /* the engine's packet, while the device's super-frame leaves */
-                     ? -EBUSY
-                     : plan_fragments(pump, packet, mtu, &fragments);
+    int cut_up =
+        pump->cut.segment.left > 0 /* the engine's packet, while the device's super-frame leaves */
+            ? -EBUSY
+            : plan_fragments(pump, packet, mtu, &fragments);
     if (cut_up < 0) {
         IPU_COUNT(pump, tx_too_big);
         return false;
@@ -346,7 +349,7 @@ static bool may_send(struct ipu_pump *pump, const struct ipu_outbound *packet,
         IPU_COUNT(pump, tx_unresolved_hold);
         return false;
     case IPU_NEIGH_UNREACHABLE:
-        if (!ipu_event_spend(&pump->unreachable_budget) ||
+        if (!ipu_event_spend(&pump->budgets.unreachable) ||
             ipu_miss_emit(pump, IPU_EVENT_UNREACHABLE, packet, next_hop, 0))
             IPU_COUNT(pump, tx_unreachable);
         return false;
@@ -365,7 +368,7 @@ static bool fits(struct ipu_pump *pump, const struct ipu_outbound *packet,
         return true;
     if (connecting)
         ipu_miss_wait(pump, packet, next_hop);
-    else if (!ipu_event_spend(&pump->too_big_budget) ||
+    else if (!ipu_event_spend(&pump->budgets.too_big) ||
              ipu_miss_emit(pump, IPU_EVENT_TOO_BIG, packet, next_hop, mtu))
         IPU_COUNT(pump, tx_too_big);
     return false;
@@ -438,15 +441,15 @@ static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
 /* Puts segments of the current super-frame into the batch while there is room; returns how many. */
 static int cut(struct ipu_pump *pump)
 {
-    struct ipu_segment *segment = &pump->cut;
-    struct ipu_connection *connection = pump->cut_connection;
+    struct ipu_segment *segment = &pump->cut.segment;
+    struct ipu_connection *connection = pump->cut.connection;
     uint16_t type = ipu_ip_is_v4(segment->ip) ? IPU_TYPE_IPV4 : IPU_TYPE_IPV6;
     uint32_t vnet_len = connection != NULL && connection->superframes ? IPU_TX_ENCAP : 0;
     int done = 0;
     while (segment->left > 0 && pump->pending < IPU_BATCH) {
         if (connection != NULL && !ipu_connection_has_room(pump, connection)) {
-            pump->hold_ns = ipu_connection_hold(pump, connection);
-            if (pump->hold_ns == 0)
+            pump->held.left_ns = ipu_connection_hold(pump, connection);
+            if (pump->held.left_ns == 0)
                 ipu_batch_abandon_cut(pump, &pump->counters.tx_connection_full);
             break;
         }
@@ -463,9 +466,9 @@ static int cut(struct ipu_pump *pump)
             .head_len = vnet_len + IPU_ENCAP_LEN + segment->written,
             .addr = payload,
             .len = len,
-            .flow = pump->cut_flow,
-            .source_qpn = pump->cut_source_qpn,
-            .cookie = (index + UINT64_C(1)) << IPU_COOKIE_HEAD_SHIFT | pump->cut_index,
+            .flow = pump->cut.flow,
+            .source_qpn = pump->cut.source_qpn,
+            .cookie = (index + UINT64_C(1)) << IPU_COOKIE_HEAD_SHIFT | pump->cut.index,
         };
         if (pump->fabric->one_piece && connection == NULL) {
             memcpy(head + send.head_len, payload, len);
@@ -474,11 +477,11 @@ static int cut(struct ipu_pump *pump)
             send.head = NULL;
             send.head_len = 0;
         }
-        pump->tx_users[pump->cut_index]++;
+        pump->tx_users[pump->cut.index]++;
         if (connection != NULL)
-            ipu_connection_enqueue(pump, connection, pump->cut_ah, send);
+            ipu_connection_enqueue(pump, connection, pump->cut.ah, send);
         else
-            enqueue(pump, pump->cut_ah, send);
+            enqueue(pump, pump->cut.ah, send);
         done++;
     }
     return done;
@@ -522,6 +525,6 @@ int ipu_transmit_reap(struct ipu_pump *pump)
     for (int i = 0; i < n; i++)
         ipu_batch_release(pump, cookies[i]);
     pump->sending -= (uint32_t)n;
-    pump->room_refused = pump->room_refused && n == 0;
+    pump->engines.room_refused = pump->engines.room_refused && n == 0;
     return n;
 }

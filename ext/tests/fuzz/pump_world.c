@@ -495,10 +495,10 @@ static uint32_t posted(const struct posts *posts)
 bool world_is_whole(void)
 {
     const struct ipu_pump *pump = world.pump;
-    uint32_t held = pump->held_index != IPU_SLAB_NONE || pump->cut.left > 0;
+    uint32_t held = pump->held.index != IPU_SLAB_NONE || pump->cut.segment.left > 0;
     return pump->tx.free_frames + held == pump->tx.frames &&
            (held || pump->heads.free_frames == pump->heads.frames) &&
-           pump->idle_rx_count + posted(&lines.datagrams) == pump->rx.frames &&
+           pump->idle_rx.count + posted(&lines.datagrams) == pump->rx.frames &&
            pump->connected.idle_count + posted(&lines.messages) == pump->connected.rx.frames;
 }
 
