@@ -271,26 +271,27 @@ class Shell:
         route = self._ask_proxy(effect.sender, effect.target)
         return self._engine.proxy_asked(self._loop.time(), effect, route)
 
-    def _request(self, effect: Attach | Detach | FindPath | JoinToSend | LeaveToSend) -> None:
+    def _request(
+        self, effect: Attach | Detach | FindPath | JoinToSend | LeaveToSend
+    ) -> Iterable[Effect] | None:
+        """Have the SA carry the effect out; without one the fabric does, and has no paths."""
         if self.subnet is not None:
             self.subnet.request(effect)
-
-    def _attach(self, effect: Attach) -> Iterable[Effect] | None:
-        if self.subnet is not None:
-            self._request(effect)
             return None
+        match effect:
+            case Attach(mgid):
+                return self._attach(mgid)
+            case Detach(mgid):
+                self._path.fabric.detach(mgid)
+        return None
+
+    def _attach(self, mgid: Gid) -> Iterable[Effect]:
         now = self._loop.time()
         try:
-            self._path.fabric.attach(effect.mgid)
+            self._path.fabric.attach(mgid)
         except LinkError as error:
-            return self._engine.attach_failed(now, effect.mgid, str(error))
-        return self._engine.attached(now, effect.mgid)
-
-    def _detach(self, effect: Detach) -> None:
-        if self.subnet is not None:
-            self._request(effect)
-        else:
-            self._path.fabric.detach(effect.mgid)
+            return self._engine.attach_failed(now, mgid, str(error))
+        return self._engine.attached(now, mgid)
 
     def _report(self, effect: Effect) -> None:
         self._reports[type(effect)](effect)
@@ -485,8 +486,8 @@ EFFECTS: Final[dict[type[Effect], Callable[[Shell, Any], Iterable[Effect] | None
     Refuse: Shell._refuse,
     AskArp: Shell._delivery_of,
     AskProxy: Shell._route_behind,
-    Attach: Shell._attach,
-    Detach: Shell._detach,
+    Attach: Shell._request,
+    Detach: Shell._request,
     FindPath: Shell._request,
     JoinToSend: Shell._request,
     LeaveToSend: Shell._request,
