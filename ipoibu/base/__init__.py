@@ -7,10 +7,12 @@ Where to look:
 - `ib`: what layers say to each other about ports, partitions and destinations
 - `route`: routes as values, in the form of the C core
 - `limits`: every cap and timer, with unit and source
+- `c_limits`: the numbers of the C core that Python needs, too
 - `errors`: the two families of errors
 - `bounds`: allowed values of a configuration's field
 - `closing`: `with` for whatever has `close`
 - `device_name`: which names of devices there are
+- `exhaustion`: the end of a process that gets no more memory
 - `privilege`: what this process may do
 - `distribution`: which package of which distribution to install
 

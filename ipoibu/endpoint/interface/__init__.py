@@ -13,7 +13,7 @@ Where to look:
 - `pings`: waits for a ping's answer
 
 It imports: `_core`, `base`, `endpoint.callbacks`, `endpoint.config`, `endpoint.datapath`,
-`endpoint.dhcp`, `endpoint.handover`, `endpoint.rails`, `endpoint.subnet`, `fabric`, `proto`.
+`endpoint.dhcp`, `endpoint.handover`, `endpoint.rails`, `endpoint.subnet`, `fabric`, `proto`, `wire`.
 
 Not here:
 

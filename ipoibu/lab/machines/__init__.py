@@ -11,7 +11,7 @@ Where to look:
 - `inside`: what runs in a machine
 - `scenarios`: what hosts of `ipoibu lab` and `bench` do
 
-It imports: `base`, `lab.directory`, `lab.errors`.
+It imports: `base`, `lab.directory`, `lab.errors`, `sandbox`.
 
 Not here:
 
