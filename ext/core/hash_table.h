@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/hash.h"
@@ -64,6 +65,22 @@ IPU_HASH_TABLE_INLINE void ipu_hash_table_copy(const struct ipu_hash_layout *lay
             memcpy(ipu_hash_table_empty(layout, to, to_mask, layout->hash(slot, seed)), slot,
                    layout->bytes);
     }
+}
+
+/* Moves all entries to twice as many slots, of which `make` returns as many empty ones as it is
+ * asked for. Returns them and frees `slots`; NULL: there is no memory, and nothing has changed. */
+IPU_HASH_TABLE_INLINE void *ipu_hash_table_doubled(const struct ipu_hash_layout *layout,
+                                                   const struct ipu_hash_seed *seed, void *slots,
+                                                   uint32_t *mask, void *(*make)(uint32_t count))
+{
+    uint32_t larger_mask = 2 * *mask + 1;
+    void *larger = make(larger_mask + 1);
+    if (!larger)
+        return NULL;
+    ipu_hash_table_copy(layout, seed, slots, *mask, larger, larger_mask);
+    free(slots);
+    *mask = larger_mask;
+    return larger;
 }
 
 /* Empties slot `gap`: a later entry moves back unless that would put it before its home. */

@@ -27,6 +27,11 @@ static uint32_t hash_of(const void *slot, const struct ipu_hash_seed *seed)
 static const struct ipu_hash_layout layout = {
     .bytes = sizeof(struct ipu_ah *), .is_live = is_live, .hash = hash_of};
 
+static void *new_slots(uint32_t n)
+{
+    return calloc(n, sizeof(struct ipu_ah *));
+}
+
 int ipu_ah_cache_init(struct ipu_ah_cache *cache, const struct ipu_fabric *fabric, uint32_t max,
                       uint32_t max_idle, const struct ipu_hash_seed *seed)
 {
@@ -36,7 +41,7 @@ int ipu_ah_cache_init(struct ipu_ah_cache *cache, const struct ipu_fabric *fabri
     int error = ipu_hash_seed_init(&cache->seed, seed);
     if (error)
         return error;
-    cache->slots = calloc(FIRST_SLOTS, sizeof(struct ipu_ah *));
+    cache->slots = new_slots(FIRST_SLOTS);
     if (!cache->slots)
         return -ENOMEM;
     cache->fabric = fabric;
@@ -59,14 +64,11 @@ static struct ipu_ah **slot_of(struct ipu_ah_cache *cache, const struct ipu_dest
 
 static int grow(struct ipu_ah_cache *cache)
 {
-    uint32_t mask = 2 * cache->mask + 1;
-    struct ipu_ah **slots = calloc((size_t)mask + 1, sizeof(struct ipu_ah *));
+    struct ipu_ah **slots =
+        ipu_hash_table_doubled(&layout, &cache->seed, cache->slots, &cache->mask, new_slots);
     if (!slots)
         return -ENOMEM;
-    ipu_hash_table_copy(&layout, &cache->seed, cache->slots, cache->mask, slots, mask);
-    free(cache->slots);
     cache->slots = slots;
-    cache->mask = mask;
     return 0;
 }
 

@@ -32,7 +32,7 @@ static const struct ipu_hash_layout layout = {
  * kernel has them, look-ups in a large table miss the TLB less often, and growth causes fewer page
  * faults.
  */
-static struct ipu_neigh *new_slots(uint32_t n)
+static void *new_slots(uint32_t n)
 {
     size_t len = n * sizeof(struct ipu_neigh);
     struct ipu_neigh *slots = aligned_alloc(len < HUGE_BYTES ? LINE_BYTES : HUGE_BYTES, len);
@@ -68,14 +68,11 @@ void ipu_neigh_free(struct ipu_neigh_table *table)
 
 static int grow(struct ipu_neigh_table *table)
 {
-    uint32_t mask = 2 * table->mask + 1;
-    struct ipu_neigh *slots = new_slots(mask + 1);
+    struct ipu_neigh *slots =
+        ipu_hash_table_doubled(&layout, &table->seed, table->slots, &table->mask, new_slots);
     if (!slots)
         return -ENOMEM;
-    ipu_hash_table_copy(&layout, &table->seed, table->slots, table->mask, slots, mask);
-    free(table->slots);
     table->slots = slots;
-    table->mask = mask;
     return 0;
 }
 

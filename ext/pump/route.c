@@ -81,7 +81,7 @@ static uint32_t hash_of(const void *slot, const struct ipu_hash_seed *seed)
 static const struct ipu_hash_layout layout = {
     .bytes = sizeof(struct ipu_route), .is_live = is_live, .hash = hash_of};
 
-static struct ipu_route *new_slots(uint32_t n)
+static void *new_slots(uint32_t n)
 {
     return calloc(n, sizeof(struct ipu_route));
 }
@@ -131,14 +131,11 @@ static struct ipu_route *slot_of(const struct ipu_route_table *table, const stru
 
 static int grow(struct ipu_route_table *table)
 {
-    uint32_t mask = 2 * table->mask + 1;
-    struct ipu_route *slots = new_slots(mask + 1);
+    struct ipu_route *slots =
+        ipu_hash_table_doubled(&layout, &table->seed, table->slots, &table->mask, new_slots);
     if (!slots)
         return -ENOMEM;
-    ipu_hash_table_copy(&layout, &table->seed, table->slots, table->mask, slots, mask);
-    free(table->slots);
     table->slots = slots;
-    table->mask = mask;
     return 0;
 }
 
