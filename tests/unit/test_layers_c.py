@@ -109,3 +109,23 @@ def test_no_file_of_a_room_is_called_by_one_that_it_calls(room: str) -> None:
     calls = _calls(room)
     assert room == "python" or any(calls.values())
     assert list(TopologicalSorter(calls).static_order()) or not calls  # raises CycleError
+
+
+def _districts() -> dict[str, int]:
+    """Each .c file of the pump with the place of its district in the table of ext/README.md."""
+    table = (EXT / "README.md").read_text("utf-8").split("## The pump")[1].split("\n### ")[0]
+    rows = re.findall(r"^\| ([a-z ]+) \| (`\w+\.c`.*?) \|", table, re.MULTILINE)
+    order = list(dict.fromkeys(district for district, _ in rows))
+    return {
+        file: order.index(district)
+        for district, files in rows
+        for file in re.findall(r"`(\w+\.c)`", files)
+    }
+
+
+def test_a_file_of_the_pump_calls_no_district_below_its_own() -> None:
+    districts, calls = _districts(), _calls("pump")
+    assert set(districts) == set(calls)
+    for file, called in calls.items():
+        for other in called:
+            assert districts[other] <= districts[file], f"{file} calls {other}"
