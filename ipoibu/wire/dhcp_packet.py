@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from ipoibu.wire import Octets, ip, udp
+
+REASONS: Final = udp.REASONS
 
 
 class _Packable(Protocol):

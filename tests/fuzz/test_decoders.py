@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import ipoibu.wire
 from ipoibu.base.addr import Gid
 from ipoibu.base.errors import BadFrame
-from ipoibu.wire import dhcp, dhcp6, dhcp6_lease, ip, membership, ndopt, sa, udp
+from ipoibu.wire import dhcp, dhcp6, dhcp6_lease, dhcp_packet, ip, membership, ndopt, sa, udp
 
 GOLDEN_FILE: Final = Path(__file__).parents[1] / "golden" / "wire.toml"
 Decoder = Callable[[bytes], object]
@@ -56,6 +56,10 @@ ADAPTED: Final[dict[str, Decoder]] = {
     ),
     "dhcp6_lease.takes_back_untrusted": lambda raw: dhcp6_lease.takes_back_untrusted(
         _reply(raw), b"\0" * 4, ipaddress.IPv6Address("fd00::1")
+    ),
+    "dhcp_packet.datagram_untrusted": lambda raw: (
+        dhcp_packet.datagram_untrusted(raw, ip.Ipv4, range(1 << 16)),
+        dhcp_packet.datagram_untrusted(raw, ip.Ipv6, range(1 << 16)),
     ),
     "dhcp.number_untrusted": lambda raw: dhcp.number_untrusted(raw, 4),
     "udp.parse_untrusted": lambda raw: udp.parse_untrusted(ip.parse_untrusted(raw)),
