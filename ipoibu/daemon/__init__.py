@@ -7,8 +7,6 @@ Where to look:
 - `netns`: the interface in another network namespace
 - `outside_threads`: threads that stay with the devices then
 - `privilege`: which rights are kept
-- `runnable`: what the daemon needs of an endpoint
-- `observed`: what its clients see of one
 - `tables`: the register of tables that strangers can fill
 - `config`: options and files
 - `interface`: one running interface
@@ -18,7 +16,7 @@ Where to look:
 - `handover`: restarts without loss
 
 It imports: `_core`, `base`, `daemon.config`, `daemon.control`, `daemon.handover`, `daemon.interface`,
-`daemon.metrics`, `daemon.process`, `endpoint`, `fabric`, `host`, `proto`, `sandbox`.
+`daemon.metrics`, `daemon.process`, `endpoint`, `fabric`, `host`, `sandbox`.
 
 Not here:
 

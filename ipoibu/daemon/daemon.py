@@ -22,15 +22,15 @@ from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.control.server import Action
 from ipoibu.daemon.handover.keeper import Keeper
 from ipoibu.daemon.interface.children import Child, Children
-from ipoibu.daemon.interface.hosted_interface import HostedInterface
+from ipoibu.daemon.interface.hosted_interface import HostedInterface, MakeEndpoint
 from ipoibu.daemon.interface.reloader import Reloader
 from ipoibu.daemon.metrics.metrics import Observation, observe
 from ipoibu.daemon.process.descriptors import SHORTAGE, raise_limit
 from ipoibu.daemon.process.notify import notify
 from ipoibu.daemon.process.terminal import Terminal
 from ipoibu.daemon.process.watchdog import Watchdog
-from ipoibu.daemon.runnable import MakeEndpoint, RunnableEndpoint
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.endpoint.handover import Handover
 from ipoibu.fabric.loop_thread import Loop
 from ipoibu.host.cpu_latency import bounded_cpu_latency
@@ -288,7 +288,7 @@ class Daemon:
 
     def _parent_endpoint(
         self, config: InterfaceConfig, tun: Tun, callbacks: Callbacks, kept: Handover
-    ) -> RunnableEndpoint:
+    ) -> EndpointContract:
         kept = replace(kept, port=self._keeper.port())
         self._device = _device(tun)
         self._endpoint = real_endpoint(config, tun, callbacks, kept, self._device)
@@ -296,7 +296,7 @@ class Daemon:
 
     def _child_endpoint(
         self, config: InterfaceConfig, tun: Tun, callbacks: Callbacks, kept: Handover
-    ) -> RunnableEndpoint:
+    ) -> EndpointContract:
         assert self._endpoint is not None  # the request came through its control socket
         device = _device(tun)
         if config.tap_vlan is not None:

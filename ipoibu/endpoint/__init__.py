@@ -5,6 +5,7 @@ Where to look:
 
 - `config`: the configuration, checked without a port
 - `dhcp_config`: the part about DHCP
+- `contract`: what the daemon and `host` call
 - `callbacks`: what the owner hears
 - `handover`: what an earlier process left
 - `api`: `Endpoint`, for every thread
@@ -14,7 +15,7 @@ Where to look:
 - `rails`: several devices
 - `dhcp`: leases on disk
 
-It imports: `base`, `fabric`, `proto`, `wire`.
+It imports: `_core`, `base`, `fabric`, `proto`, `wire`.
 
 Not here:
 

@@ -32,7 +32,7 @@ Where to look:
 - `cpu_latency`: a bound on sleeping processors
 - `receive_buffer`: a socket's buffer
 
-It imports: `base`, `proto`, `sandbox`.
+It imports: `base`, `endpoint`, `proto`, `sandbox`.
 
 Not here:
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ipoibu.base.limits import SYSCTL_POLL_S
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.host.arp_query import ArpQuery
 from ipoibu.host.link_changes import LinkChanges
 from ipoibu.host.monitor import RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_LINK, Monitor
@@ -30,14 +31,7 @@ from ipoibu.host.netlink import (
 )
 from ipoibu.host.route_message import is_local_network
 from ipoibu.host.sysctl import SYSCTLS, Sysctls
-from ipoibu.proto.neigh.host_addresses import ArpPolicy, AskArp, Ignore
-
-
-class ArpStack(Protocol):
-    """The part of `Endpoint` that follows the host's ARP settings."""
-
-    def arp_changed(self, others: frozenset[IPv4Address], policy: ArpPolicy, /) -> None: ...
-    def answer_arp(self, ask: AskArp, /) -> None: ...
+from ipoibu.proto.neigh.host_addresses import ArpPolicy, Ignore
 
 
 class ArpSync:
@@ -50,7 +44,7 @@ class ArpSync:
     list_s: Final = SYSCTL_POLL_S
 
     def __init__(
-        self, index: int, stack: ArpStack, netlink: Netlink, sysctls: Path = SYSCTLS
+        self, index: int, stack: EndpointContract, netlink: Netlink, sysctls: Path = SYSCTLS
     ) -> None:
         self._index = index
         self._stack = stack

@@ -17,10 +17,11 @@ import logging
 import os
 import socket
 import struct
-from typing import Final, Protocol
+from typing import Final
 
 from ipoibu.base.addr import IpAddress
 from ipoibu.base.limits import KERNEL_GROUPS_LIST_S, KERNEL_GROUPS_POLL_S, ROUTED_GROUPS_MAX
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.host.address_message import read_igmp_table
 from ipoibu.host.monitor import RTMGRP_LINK, Monitor, Notice
 from ipoibu.host.netlink import RTM_DELMULTICAST, RTM_NEWLINK, RTM_NEWMULTICAST, Netlink
@@ -50,13 +51,6 @@ _PIECE_BYTES: Final = 1 << 16
 _log = logging.getLogger(__name__)
 
 
-class GroupStack(Protocol):
-    """The part of `Endpoint` that follows the kernel's groups."""
-
-    def memberships_changed(self, groups: frozenset[IpAddress], /) -> None: ...
-    def allmulticast_changed(self, is_wanted: bool, /) -> None: ...
-
-
 class GroupSync:
     """Keeps the groups of `stack` equal to those of the kernel's interface `index`.
 
@@ -64,7 +58,7 @@ class GroupSync:
     True, at the start, and at least every `list_s` seconds.
     """
 
-    def __init__(self, index: int, stack: GroupStack, netlink: Netlink) -> None:
+    def __init__(self, index: int, stack: EndpointContract, netlink: Netlink) -> None:
         self._index = index
         self._stack = stack
         self._netlink = netlink

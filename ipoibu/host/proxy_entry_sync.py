@@ -9,19 +9,14 @@ The kernel sends no notices of entries and of sysctls, so the proxy sync lists t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ipoibu.base.addr import IpAddress
 from ipoibu.base.limits import SYSCTL_POLL_S
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.host.monitor import RTMGRP_IPV6_IFADDR, Monitor
 from ipoibu.host.netlink import Netlink
 from ipoibu.host.sysctl import SYSCTLS, Sysctls
-
-
-class ProxyStack(Protocol):
-    """The part of `Endpoint` that follows proxy entries and anycast addresses."""
-
-    def proxies_changed(self, ips: frozenset[IpAddress], /) -> None: ...
 
 
 class ProxySync:
@@ -34,7 +29,7 @@ class ProxySync:
     list_s: Final = SYSCTL_POLL_S
 
     def __init__(
-        self, index: int, stack: ProxyStack, netlink: Netlink, sysctls: Path = SYSCTLS
+        self, index: int, stack: EndpointContract, netlink: Netlink, sysctls: Path = SYSCTLS
     ) -> None:
         self._index = index
         self._stack = stack

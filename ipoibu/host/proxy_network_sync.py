@@ -18,23 +18,17 @@ from typing import Final, Protocol
 
 from ipoibu.base.addr import IpNetwork
 from ipoibu.base.limits import PROXY_DELAY_MAX_S, PROXY_ENUMERATED_MAX, SYSCTL_POLL_S
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.host.monitor import RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE, Monitor
 from ipoibu.host.netlink import Netlink
 from ipoibu.host.proxy_query import ProxyQuery
 from ipoibu.host.route_message import ipv6_host_of
 from ipoibu.host.sysctl import SYSCTLS, Sysctls
-from ipoibu.proto.neigh.proxy_networks import AskRouteBehind, ProxyRules
+from ipoibu.proto.neigh.proxy_networks import ProxyRules
 
 _USER_HZ: Final = 100.0  # the unit of proxy_delay, on every architecture that Linux has
 
 _log = logging.getLogger(__name__)
-
-
-class ProxiedStack(Protocol):
-    """The part of `Endpoint` that answers for hosts behind us."""
-
-    def proxied_changed(self, rules: ProxyRules, /) -> None: ...
-    def answer_proxy(self, ask: AskRouteBehind, /) -> None: ...
 
 
 class Proxies(Protocol):
@@ -58,7 +52,7 @@ class ProxiedSync:
     def __init__(
         self,
         index: int,
-        stack: ProxiedStack,
+        stack: EndpointContract,
         netlink: Netlink,
         wanted: Proxies,
         sysctls: Path = SYSCTLS,

@@ -15,11 +15,12 @@ import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ipoibu.base.addr import IpInterface
 from ipoibu.base.limits import ROUTE_CHANGES_PER_CALL, ROUTE_ENTRIES_MAX, ROUTE_PREFIX_ENTRIES_MAX
 from ipoibu.base.route import AskRoute, RouteChange
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.host.monitor import Monitor, Notice
 from ipoibu.host.netlink import (
     IFA_F_NODAD,
@@ -49,8 +50,8 @@ NOTICES_PER_ROUND: Final = 1024  # after them other work of the daemon gets its 
 _log = logging.getLogger(__name__)
 
 
-class Stack(Protocol):
-    """The part of `Endpoint` that follows the kernel's interface."""
+class NoStack:
+    """In the place of an endpoint with guests behind a TAP: of the kernel it follows the link alone."""
 
     def address_added(
         self, address: IpInterface, is_checked: bool, is_optimistic: bool, /
@@ -71,7 +72,13 @@ class RouteSync:
 
     list_s: Final = None  # the kernel sends a notice of every change
 
-    def __init__(self, index: int, stack: Stack, netlink: Netlink, sysctls: Path = SYSCTLS) -> None:
+    def __init__(
+        self,
+        index: int,
+        stack: EndpointContract | NoStack,
+        netlink: Netlink,
+        sysctls: Path = SYSCTLS,
+    ) -> None:
         self._index = index
         self._stack = stack
         self._netlink = netlink

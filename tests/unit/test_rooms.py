@@ -96,3 +96,15 @@ def test_the_drawing_of_the_rooms_stays_small() -> None:
         floors[room] = 1 + max((floors[below] for below in graph.get(room, ())), default=0)
     assert len(arrows()) <= ARROWS_MAX
     assert max(floors.values()) <= FLOORS_MAX
+
+
+@pytest.mark.parametrize("room", ["daemon", "endpoint", "proto"])
+def test_there_is_no_circle_among_the_rooms_within_a_room(room: str) -> None:
+    """A file that stands loose in the room counts as a room of its own."""
+    inside = {name: name.split(".")[2] for name in MODULES if name.startswith(f"ipoibu.{room}.")}
+    graph: dict[str, set[str]] = {}
+    for name, own in inside.items():
+        others = {inside[module] for module in imports(MODULES[name]) if module in inside}
+        graph.setdefault(own, set()).update(others - {own})
+    assert len(graph) > 5
+    TopologicalSorter(graph).prepare()  # raises CycleError for a circle

@@ -9,7 +9,7 @@ Where to look:
 - `socket_paths`: where the sockets are
 - `pcap`: frames as a pcap file
 
-It imports: `base`, `daemon.metrics`, `daemon.observed`, `daemon.process`, `host`, `proto`, `sandbox`.
+It imports: `_core`, `base`, `daemon.metrics`, `daemon.process`, `endpoint`, `host`, `proto`, `sandbox`.
 
 Not here:
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ipoibu.base.errors import IpoibuError
 from ipoibu.base.limits import CONTROL_WORKING_S, EVENTS_PENDING_MAX, MONITORS_MAX
-from ipoibu.daemon.observed import Observed
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.proto.machine.transition import Transition
 
 Drain = Callable[[asyncio.StreamWriter], Awaitable[None]]  # waits until the client has read
@@ -66,7 +66,7 @@ class EventStreams:
     def __init__(
         self,
         name: str,
-        endpoint: Observed,
+        endpoint: EndpointContract,
         executor: Executor,
         drain: Drain = asyncio.StreamWriter.drain,
     ) -> None:

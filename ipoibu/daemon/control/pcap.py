@@ -8,7 +8,10 @@ types.
 from __future__ import annotations
 
 import struct
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:  # commands that only ask a daemon do not load the core
+    from ipoibu._core import CapturedFrame
 
 LINKTYPE_IPOIB: Final = 242
 MAGIC_NANOSECONDS: Final = 0xA1B23C4D
@@ -17,22 +20,11 @@ SNAPLEN_MIN_BYTES: Final = 44  # GRH and encapsulation header
 RECORD_HEADER: Final = struct.Struct("<IIII")  # seconds, nanoseconds, captured, original length
 
 
-class Frame(Protocol):
-    """The part of an endpoint's captured frame that goes into the file."""
-
-    @property
-    def time_ns(self) -> int: ...
-    @property
-    def wire_len(self) -> int: ...
-    @property
-    def data(self) -> bytes: ...
-
-
 def file_header(snaplen_bytes: int = SNAPLEN_BYTES) -> bytes:
     return struct.pack("<IHHiIII", MAGIC_NANOSECONDS, 2, 4, 0, 0, snaplen_bytes, LINKTYPE_IPOIB)
 
 
-def record(frame: Frame, snaplen_bytes: int = SNAPLEN_BYTES) -> bytes:
+def record(frame: CapturedFrame, snaplen_bytes: int = SNAPLEN_BYTES) -> bytes:
     seconds, nanoseconds = divmod(frame.time_ns, 1_000_000_000)
     data = frame.data[:snaplen_bytes]
     return RECORD_HEADER.pack(seconds, nanoseconds, len(data), frame.wire_len) + data

@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ipoibu.base.errors import IpoibuError, UsageError
 from ipoibu.base.exhaustion import EXHAUSTION
@@ -44,7 +44,7 @@ from ipoibu.base.limits import (
     STATUS_PAGE,
 )
 from ipoibu.daemon.control.event_streams import WORKING, Drain, EventStreams
-from ipoibu.daemon.control.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES, Frame, record
+from ipoibu.daemon.control.pcap import SNAPLEN_BYTES, SNAPLEN_MIN_BYTES, record
 from ipoibu.daemon.control.socket_paths import (
     make_namespace_dir,
     namespace_dir,
@@ -54,10 +54,13 @@ from ipoibu.daemon.control.socket_paths import (
     socket_path,
 )
 from ipoibu.daemon.metrics.metrics import observe
-from ipoibu.daemon.observed import Observed
 from ipoibu.daemon.process.client_places import ClientPlaces
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.host.namespace import Namespace
 from ipoibu.host.tun import NameTaken
+
+if TYPE_CHECKING:  # commands that only ask a daemon do not load the core
+    from ipoibu._core import CapturedFrame
 
 REQUEST_MAX_BYTES: Final = 64 * 1024
 IDLE_S: Final = 60.0  # the server drops a client that sends no request for so long
@@ -81,7 +84,7 @@ class ControlServer:
     def __init__(
         self,
         name: str,
-        endpoint: Observed,
+        endpoint: EndpointContract,
         executor: Executor,
         actions: Mapping[str, Action] | None = None,
         *,
@@ -370,7 +373,7 @@ class _Pending:
         self._dropped = 0
         self._ready = asyncio.Event()
 
-    def take(self, frames: Sequence[Frame]) -> None:
+    def take(self, frames: Sequence[CapturedFrame]) -> None:
         """Encode and queue frames; any thread may call this."""
         with self._lock:
             for frame in frames:

@@ -6,8 +6,7 @@ Where to look:
 - `keeper`: descriptors in the service manager's store
 - `succession`: what an interface leaves, and takes over
 
-It imports: `base`, `daemon.config`, `daemon.process`, `daemon.runnable`, `endpoint`, `fabric`, `host`,
-`wire`.
+It imports: `base`, `daemon.config`, `daemon.process`, `endpoint`, `fabric`, `host`, `wire`.
 
 Not here:
 

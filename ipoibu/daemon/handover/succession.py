@@ -12,7 +12,7 @@ from ipoibu.base.addr import IpAddress
 from ipoibu.base.errors import Closed, IpoibuError
 from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.handover.keeper import Keeper, KeptInterface, neighbours_of
-from ipoibu.daemon.runnable import RunnableEndpoint
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.endpoint.handover import HandedNeighbour, Handover
 from ipoibu.host.interface import Interface
 from ipoibu.host.tun import Tun
@@ -36,7 +36,7 @@ class Succession:
         self._config = config
         self._keeper = keeper
         self._loop = loop
-        self._endpoint: RunnableEndpoint | None = None
+        self._endpoint: EndpointContract | None = None
         self._interface: Interface | None = None
         self._checked: set[IpAddress] = set()  # addresses that no other host has
         self._leased: dict[int, IpAddress] = {}  # by DHCP, by IP version
@@ -79,7 +79,7 @@ class Succession:
 
     # What the next process gets
 
-    def begin(self, tun: Tun, endpoint: RunnableEndpoint, interface: Interface) -> None:
+    def begin(self, tun: Tun, endpoint: EndpointContract, interface: Interface) -> None:
         """Leave the interface to the next process from now on."""
         self._endpoint = endpoint
         self._interface = interface
@@ -143,7 +143,7 @@ class Succession:
 
     def _state(
         self,
-        endpoint: RunnableEndpoint,
+        endpoint: EndpointContract,
         interface: Interface,
         neighbours: tuple[HandedNeighbour, ...] = (),
     ) -> KeptInterface:

@@ -17,7 +17,7 @@ Where to look:
 - `pings`: `ipoibu ping`
 
 It imports: `base`, `daemon.config`, `daemon.control`, `daemon.handover`, `daemon.metrics`,
-`daemon.observed`, `daemon.process`, `daemon.runnable`, `endpoint`, `fabric`, `host`, `proto`, `wire`.
+`daemon.process`, `endpoint`, `fabric`, `host`, `proto`, `wire`.
 
 Not here:
 

@@ -20,7 +20,7 @@ from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.config.options import options_of
 from ipoibu.daemon.control.server import Action
 from ipoibu.daemon.interface.changes import Reloadable
-from ipoibu.daemon.observed import Observed
+from ipoibu.endpoint.contract import EndpointContract
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Child(Reloadable, Protocol):
     """The part of `HostedInterface` that `Children` uses."""
 
     @property
-    def endpoint(self) -> Observed: ...
+    def endpoint(self) -> EndpointContract: ...
     @property
     def current_name(self) -> str: ...
 

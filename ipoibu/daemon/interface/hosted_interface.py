@@ -28,7 +28,7 @@ from ipoibu.daemon.handover.keeper import Keeper
 from ipoibu.daemon.handover.succession import Succession
 from ipoibu.daemon.interface.changes import Changes
 from ipoibu.daemon.interface.duplicates import Duplicates
-from ipoibu.daemon.interface.kernel_side import KernelSide, KernelStack, NoStack
+from ipoibu.daemon.interface.kernel_side import KernelSide
 from ipoibu.daemon.interface.leases import Leases
 from ipoibu.daemon.interface.neighbour_changes import NeighbourChanges
 from ipoibu.daemon.interface.opening import open_when_ready
@@ -36,14 +36,16 @@ from ipoibu.daemon.interface.pings import pings
 from ipoibu.daemon.interface.proxy_table import ProxyTable, Wish
 from ipoibu.daemon.metrics.drop_log import DropLog
 from ipoibu.daemon.process.descriptors import check_room
-from ipoibu.daemon.runnable import MakeEndpoint
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
+from ipoibu.endpoint.contract import EndpointContract
+from ipoibu.endpoint.handover import Handover
 from ipoibu.fabric.link_speed import set_speed
 from ipoibu.host.interface import Interface, InterfaceSpec, RouteSpec
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netlink import Link, Netlink
 from ipoibu.host.persistent_tun import AttachedInterface
+from ipoibu.host.route_sync import NoStack
 from ipoibu.host.tap import TapInterface
 from ipoibu.host.tun import Tun
 from ipoibu.proto.ethernet_config import EthernetConfig
@@ -56,6 +58,8 @@ VERDICTS_S: Final = 2 * (DAD_TRANSMITS * RETRANS_TIMER_S + 1.0)
 KEPT_CARRIER_S: Final = 1.0  # the link of a restart comes up at once, if it comes up
 
 P = ParamSpec("P")
+
+MakeEndpoint = Callable[[InterfaceConfig, Tun, Callbacks, Handover], EndpointContract]
 
 _log = logging.getLogger(__name__)
 
@@ -213,7 +217,7 @@ class HostedInterface:
         netlink = Netlink(self._namespace)
         try:
             make: type[Interface] = Interface
-            stack: KernelStack | NoStack = self.endpoint
+            stack: EndpointContract | NoStack = self.endpoint
             if self.config.tun == "attach":
                 make = AttachedInterface
             elif self.config.endpoint.ethernet is not None:

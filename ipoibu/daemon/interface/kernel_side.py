@@ -6,36 +6,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Protocol
 
-from ipoibu.base.addr import IpAddress, IpInterface
-from ipoibu.base.route import AskRoute, RouteChange
+from ipoibu.base.addr import IpAddress
 from ipoibu.daemon.interface.sync_watch import Sync, SyncWatch
 from ipoibu.endpoint.callbacks import OnFailure
-from ipoibu.host.arp_sync import ArpStack, ArpSync
-from ipoibu.host.group_sync import GroupStack, GroupSync
+from ipoibu.endpoint.contract import EndpointContract
+from ipoibu.host.arp_sync import ArpSync
+from ipoibu.host.group_sync import GroupSync
 from ipoibu.host.interface import Interface
 from ipoibu.host.netlink import Link, Netlink
-from ipoibu.host.proxy_entry_sync import ProxyStack, ProxySync
-from ipoibu.host.proxy_network_sync import ProxiedStack, ProxiedSync, Proxies
-from ipoibu.host.route_sync import RouteSync, Stack
-
-
-class KernelStack(Stack, GroupStack, ArpStack, ProxyStack, ProxiedStack, Protocol):
-    """The part of `Endpoint` that follows the kernel."""
-
-
-class NoStack:
-    """In the place of an endpoint with guests behind a TAP: of the kernel it follows the link alone."""
-
-    def address_added(
-        self, address: IpInterface, is_checked: bool, is_optimistic: bool, /
-    ) -> None: ...
-    def address_removed(self, address: IpInterface, /) -> None: ...
-    def routes_changed(self, changes: list[RouteChange], /) -> None: ...
-    def routes_left_out(self, count: int, /) -> None: ...
-    def answer_routes(self, ask: AskRoute, /) -> None: ...
-    def router_changed(self, is_router: bool, /) -> None: ...
+from ipoibu.host.proxy_entry_sync import ProxySync
+from ipoibu.host.proxy_network_sync import ProxiedSync, Proxies
+from ipoibu.host.route_sync import NoStack, RouteSync
 
 
 class KernelSide:
@@ -49,7 +31,7 @@ class KernelSide:
         self,
         interface: Interface,
         netlink: Netlink,
-        endpoint: KernelStack | NoStack,
+        endpoint: EndpointContract | NoStack,
         proxies: Proxies,
         *,
         loop: asyncio.AbstractEventLoop,

@@ -6,27 +6,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from ipoibu.base.addr import HwAddr, IpAddress
+from ipoibu.base.addr import HwAddr
 from ipoibu.base.errors import UsageError
 from ipoibu.daemon.config.parsers import parse_ip
+from ipoibu.endpoint.contract import EndpointContract
 
 _TEXT_MAX: Final = 64
-
-
-class NeighbourTable(Protocol):
-    """The part of `Endpoint` that these actions change."""
-
-    def set_neighbour(self, ip: IpAddress, hwaddr: HwAddr, *, replaces: bool) -> None: ...
-    def remove_neighbour(self, ip: IpAddress, /) -> None: ...
-    def flush_neighbours(self, *, permanent: bool) -> None: ...
 
 
 class NeighbourChanges:
     """The actions of one interface."""
 
-    def __init__(self, table: NeighbourTable, executor: Executor) -> None:
+    def __init__(self, table: EndpointContract, executor: Executor) -> None:
         self._table = table
         self._executor = executor
         self.actions: Final = {

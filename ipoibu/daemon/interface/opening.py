@@ -7,23 +7,18 @@ import asyncio
 import contextlib
 import logging
 from concurrent.futures import Executor
-from typing import Final, Protocol
+from typing import Final
 
 from ipoibu.base.errors import IpoibuError, NoSuchDevice, NotReady
 from ipoibu.base.limits import OPEN_RETRY_S, OPEN_WAIT_LOGGED_S, OPEN_WAIT_S
 from ipoibu.daemon.config.interface_config import InterfaceConfig
+from ipoibu.endpoint.contract import EndpointContract
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Openable(Protocol):
-    """The part of `ipoibu.endpoint.api.endpoint.Endpoint` that this file uses."""
-
-    def open(self) -> None: ...
-
-
 async def open_when_ready(
-    config: InterfaceConfig, endpoint: Openable, executor: Executor, stop: asyncio.Event
+    config: InterfaceConfig, endpoint: EndpointContract, executor: Executor, stop: asyncio.Event
 ) -> None:
     """Open the endpoint when its device is ready, or raise why it is not, after the wait or `stop`."""
     loop = asyncio.get_running_loop()

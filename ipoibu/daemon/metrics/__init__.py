@@ -8,7 +8,7 @@ Where to look:
 - `metrics_server`: its HTTP server
 - `drop_log`: drops as log lines
 
-It imports: `base`, `daemon.observed`, `daemon.process`, `proto`.
+It imports: `base`, `daemon.process`, `endpoint`, `proto`.
 
 Not here:
 

@@ -14,12 +14,12 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from ipoibu.base.errors import IpoibuError
-from ipoibu.base.ib import PartitionParams
 from ipoibu.base.limits import DROP_LOG_MAX_S, DROP_LOG_MIN_S, DROP_LOOK_S
 from ipoibu.daemon.metrics.counters import counter, split_queue
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.proto.machine.backoff import Backoff
 
 _log: Final = logging.getLogger(__name__)
@@ -64,24 +64,13 @@ class Drops:
         return found
 
 
-class Dropping(Protocol):
-    """The part of `Endpoint` that this file uses."""
-
-    @property
-    def mtu(self) -> int: ...
-    @property
-    def params(self) -> PartitionParams: ...
-    def stats(self) -> Mapping[str, int]: ...
-    def drop_sources(self) -> Mapping[str, str]: ...
-
-
 class DropLog:
     """Looks at the counters of one interface from `start` to `close`, on the event loop's thread."""
 
     def __init__(
         self,
         name: str,
-        endpoint: Dropping,
+        endpoint: EndpointContract,
         executor: Executor,
     ) -> None:
         self._name = name

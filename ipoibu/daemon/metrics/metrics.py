@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 
-    from ipoibu.daemon.observed import Observed
+    from ipoibu.endpoint.contract import EndpointContract
 
 Observation = dict[str, Any]
 
@@ -55,7 +55,7 @@ TALLIES: Final = (
 )
 
 
-def observe(endpoint: Observed) -> Observation:
+def observe(endpoint: EndpointContract) -> Observation:
     """Return the state of one interface for its metrics, as plain values: counts, not the tables."""
     shown = endpoint.show()
     neighbours = (

@@ -16,7 +16,7 @@ from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.config.parsers import Proxied
 from ipoibu.daemon.control.server import Action
 from ipoibu.daemon.interface.children import Children
-from ipoibu.daemon.observed import Observed
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.host.interface import RouteSpec
 from ipoibu.proto.ethernet_config import EthernetConfig
 
@@ -48,7 +48,7 @@ class FakeChild:
         return self.config.name
 
     @property
-    def endpoint(self) -> Observed:
+    def endpoint(self) -> EndpointContract:
         raise NotImplementedError("nobody observes it here")
 
     async def start(self) -> None:

@@ -17,6 +17,7 @@ from ipoibu.base.ib import PartitionParams
 from ipoibu.daemon.metrics import drop_log
 from ipoibu.daemon.metrics.counters import counter
 from ipoibu.daemon.metrics.drop_log import DropLog, Drops
+from tests.doubles.endpoint import EndpointDouble
 
 SOURCES: Final = {"fabric.drop_too_long": "fe80::7", "fabric.drop_qkey": "192.0.2.7"}
 
@@ -76,7 +77,7 @@ def log_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) ->
 
 def _write_all(looks: Iterator[dict[str, int]], *, is_limited: bool) -> None:
 
-    class Ended:
+    class Ended(EndpointDouble):
         mtu = 2044
         params = PartitionParams(PKey(0x8005), 0xB1B, 2048, is_limited=is_limited)
 

@@ -20,6 +20,7 @@ from ipoibu.cli.main import main
 from ipoibu.cli.view import Asked
 from ipoibu.daemon.metrics import metrics
 from ipoibu.daemon.metrics.counters import sections
+from tests.doubles.endpoint import EndpointDouble
 from tests.interpreter import run
 
 pytest.importorskip("prometheus_client")
@@ -30,7 +31,7 @@ LABELS = 'device="soft:eth0",interface="ib0",port="1"'
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here")
 
 
-class Endpoint:
+class Endpoint(EndpointDouble):
     """An endpoint with one neighbour of each kind, and the given counters."""
 
     def __init__(
@@ -85,11 +86,6 @@ class Endpoint:
 
     def stats(self) -> dict[str, int]:
         return self._counters
-
-    def capture(self, *_: Any) -> Any:
-        raise NotImplementedError
-
-    watch = paths = capture
 
 
 def exposed(*endpoints: Endpoint) -> str:

@@ -10,11 +10,12 @@ import pytest
 from ipoibu.base.addr import HwAddr, IpAddress
 from ipoibu.base.errors import UsageError
 from ipoibu.daemon.interface.neighbour_changes import NeighbourChanges
+from tests.doubles.endpoint import EndpointDouble
 
 HWADDR = "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:77:77"
 
 
-class Table:
+class Table(EndpointDouble):
     def __init__(self) -> None:
         self.log: list[object] = []
 

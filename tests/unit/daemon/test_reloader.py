@@ -19,7 +19,7 @@ from ipoibu.daemon.config.parsers import Proxied
 from ipoibu.daemon.control.server import Action
 from ipoibu.daemon.interface.children import Children
 from ipoibu.daemon.interface.reloader import Outcome, Reloader
-from ipoibu.daemon.observed import Observed
+from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.host.interface import RouteSpec
 from ipoibu.proto.ethernet_config import EthernetConfig
 
@@ -57,7 +57,7 @@ class FakeInterface:
         return self.config.name
 
     @property
-    def endpoint(self) -> Observed:
+    def endpoint(self) -> EndpointContract:
         raise NotImplementedError("nobody observes it here")
 
     def busy_poll_us(self) -> int | None:

@@ -25,6 +25,7 @@ from ipoibu.host.netlink import (
 )
 from ipoibu.host.route_message import RT_TABLE_LOCAL, RT_TABLE_MAIN, RTN_LOCAL, RTN_UNICAST
 from ipoibu.proto.neigh.host_addresses import ArpPolicy, AskArp, Ignore
+from tests.doubles.endpoint import EndpointDouble
 
 INDEX = socket.if_nametoindex("lo")  # its name is that of the directory below
 LOOPBACK, LOCAL = IPv4Address("10.255.0.1"), IPv4Address("10.255.0.2")
@@ -61,7 +62,7 @@ class Kernel(Netlink):
         return iter(waiting)
 
 
-class Stack:
+class Stack(EndpointDouble):
     def __init__(self) -> None:
         self.log: list[tuple[set[IPv4Address], ArpPolicy]] = []
         self.ask: AskArp | None = None

@@ -21,6 +21,7 @@ from ipoibu.host.netlink import (
     Link,
     Netlink,
 )
+from tests.doubles.endpoint import EndpointDouble
 
 INDEX, OTHER = 7, 8
 VRRP = ipaddress.ip_address("224.0.0.18")
@@ -63,13 +64,13 @@ class Kernel(Netlink):
         return iter(waiting)
 
 
-class Stack:
+class Stack(EndpointDouble):
     def __init__(self) -> None:
-        self.groups: frozenset[IpAddress] = frozenset()
+        self.received: frozenset[IpAddress] = frozenset()
         self.log: list[bool] = []
 
     def memberships_changed(self, groups: frozenset[IpAddress]) -> None:
-        self.groups = groups
+        self.received = groups
 
     def allmulticast_changed(self, is_wanted: bool) -> None:
         self.log.append(is_wanted)
@@ -100,10 +101,10 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 def test_a_refresh_publishes_the_groups_of_both_families(bench: Bench) -> None:
     bench.kernel.held = {VRRP, MDNS6}
     bench.sync.refresh()
-    assert bench.stack.groups == {VRRP, MDNS6}
+    assert bench.stack.received == {VRRP, MDNS6}
     bench.kernel.held = {VRRP}
     bench.sync.refresh()
-    assert bench.stack.groups == {VRRP}
+    assert bench.stack.received == {VRRP}
 
 
 @pytest.mark.parametrize("kind", [RTM_NEWMULTICAST, RTM_DELMULTICAST, RTM_NEWLINK])
@@ -164,7 +165,7 @@ def test_a_kernel_that_does_not_list_ipv4_groups_has_a_table_of_them(
     monkeypatch.setattr(group_sync, "_PIECE_BYTES", 100)
     for _ in range(2):
         bench.sync.refresh()
-    assert bench.stack.groups == {VRRP, MDNS6}
+    assert bench.stack.received == {VRRP, MDNS6}
     assert [lines[0].split()[:2] for lines in seen] == [["Idx", "Device"]] * 2
 
 
@@ -188,17 +189,17 @@ def test_a_multicast_router_receives_the_groups_that_its_routes_take(bench: Benc
     """Only then does the sync listen for multicast routes; a change of these calls for a refresh."""
     bench.kernel.held, bench.kernel.routed = {VRRP}, {MDNS6}
     bench.sync.refresh()
-    assert bench.stack.groups == {VRRP}
+    assert bench.stack.received == {VRRP}
     assert bench.kernel.heard == []
     bench.kernel.receives_all = True
     bench.sync.refresh()
     bench.sync.refresh()
-    assert bench.stack.groups == {VRRP, MDNS6}
+    assert bench.stack.received == {VRRP, MDNS6}
     assert bench.kernel.heard == [(6, 10)]
     assert bench.changed(RTM_NEWROUTE)
     bench.kernel.receives_all = False
     bench.sync.refresh()
-    assert bench.stack.groups == {VRRP}
+    assert bench.stack.received == {VRRP}
 
 
 def test_so_many_groups_of_multicast_routes_are_received_and_no_more(
@@ -210,8 +211,8 @@ def test_so_many_groups_of_multicast_routes_are_received_and_no_more(
     for count, warnings in ((1, 1), (1, 1), (0, 1), (1, 2)):
         bench.kernel.routed = set(groups[: ROUTED_GROUPS_MAX + count])
         bench.sync.refresh()
-        assert VRRP in bench.stack.groups
-        assert len(bench.stack.groups) == ROUTED_GROUPS_MAX + 1
+        assert VRRP in bench.stack.received
+        assert len(bench.stack.received) == ROUTED_GROUPS_MAX + 1
         assert caplog.text.count("multicast routes have 1025 groups") == warnings
 
 
@@ -223,9 +224,9 @@ def test_groups_that_hosts_make_up_do_not_push_out_those_that_were_there(bench: 
     invented = ipaddress.ip_address("239.0.0.0")
     bench.kernel.routed |= {invented + number for number in range(2 * ROUTED_GROUPS_MAX)}
     bench.sync.refresh()
-    assert first in bench.stack.groups
-    assert len(bench.stack.groups) == ROUTED_GROUPS_MAX
+    assert first in bench.stack.received
+    assert len(bench.stack.received) == ROUTED_GROUPS_MAX
     later = ipaddress.ip_address("239.200.0.2")
     bench.kernel.routed = {first, later}
     bench.sync.refresh()
-    assert bench.stack.groups == {first, later}
+    assert bench.stack.received == {first, later}

@@ -13,6 +13,7 @@ from ipoibu.base.addr import IpAddress
 from ipoibu.host.address_message import NTF_PROXY, read_proxy
 from ipoibu.host.netlink import Netlink
 from ipoibu.host.proxy_entry_sync import ProxySync
+from tests.doubles.endpoint import EndpointDouble
 
 INDEX = socket.if_nametoindex("lo")  # its name is that of the directory below
 PROXY, PROXY6, ANYCAST = map(ip_address, ("10.0.0.77", "fd00::77", "fd00::"))
@@ -26,7 +27,7 @@ class Kernel(Netlink):
         return {ANYCAST}
 
 
-class Bench:
+class Bench(EndpointDouble):
     def __init__(self, sysctls: Path) -> None:
         self.sysctls = sysctls
         self.log: list[set[IpAddress]] = []

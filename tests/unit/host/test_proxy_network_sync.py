@@ -15,6 +15,7 @@ from ipoibu.host.monitor import Notice
 from ipoibu.host.netlink import RTM_NEWROUTE, Link, Netlink
 from ipoibu.host.proxy_network_sync import ProxiedSync
 from ipoibu.proto.neigh.proxy_networks import AskRouteBehind, ProxyRules
+from tests.doubles.endpoint import EndpointDouble
 from tests.unit.host.route_messages import message
 
 INDEX = socket.if_nametoindex("lo")  # its name is that of the directory below
@@ -58,7 +59,7 @@ class Kernel(Netlink):
         return ip in self.behind
 
 
-class Bench:
+class Bench(EndpointDouble):
     def __init__(self, sysctls: Path) -> None:
         self.sysctls = sysctls
         self.kernel = Kernel()

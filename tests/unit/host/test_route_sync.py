@@ -32,6 +32,7 @@ from ipoibu.host.route_message import RouteEntry, RouteReader
 from ipoibu.host.route_rules import Rule
 from ipoibu.host.route_sync import RouteSync
 from ipoibu.host.route_table import RouteTable
+from tests.doubles.endpoint import EndpointDouble
 from tests.doubles.prefixes import network_of
 from tests.unit.host.route_messages import INDEX, OTHER, message
 
@@ -89,7 +90,7 @@ class Kernel(Netlink):
         self.notify(kind, bytes(20) + struct.pack("=II", index, flags))
 
 
-class Endpoint:
+class Endpoint(EndpointDouble):
     def __init__(self) -> None:
         self.log: list[str] = []
 
