@@ -8,6 +8,7 @@
 #include "fake_rc.h"
 #include "fabric/group_list.h"
 #include "mesh/mesh.h"
+#include "mesh/mesh_state.h"
 #include "tests/refuse.h"
 
 enum { MTU = 2048, FRAME = 40 + MTU, PEERS = 3, RECEIVES = IPU_MESH_WINDOW + IPU_MESH_SLACK };
@@ -512,7 +513,11 @@ static void a_peer_that_makes_no_room_is_given_up(void)
 /* Nobody reads the events: the connection whose message finds no room ends, and this is told. */
 static void events_that_nobody_reads_end_at_their_cap(void)
 {
-    enum { CAP = 1024 /* MESH_EVENTS_MAX */ };
+    enum {
+        CAP = MESH_EVENTS_MAX,
+        REGISTER_BYTES = 2100 /* of an entry, ipoibu/daemon/tables.py */
+    };
+    CHECK(sizeof(struct mesh_event) + IPU_MESH_CONTROL_MAX <= REGISTER_BYTES);
     begin();
     add(0);
     name(0, true);
