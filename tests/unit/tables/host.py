@@ -169,9 +169,13 @@ class PingsUnderWay(Filling):
         self._tasks: list[asyncio.Task[object]] = []
 
     def add(self, number: int) -> None:
-        self._tasks.append(self._loop.create_task(self._table.ping(host4(number), 60)))
+        task = self._loop.create_task(self._table.ping(host4(number), 60))
         for _ in range(3):
             self._loop.run_until_complete(asyncio.sleep(0))
+        if task.done():
+            task.exception()  # it was refused: its traceback is no part of the table
+        else:
+            self._tasks.append(task)
 
     def __len__(self) -> int:
         return sum(map(len, self._table._waiting.values()))
