@@ -149,11 +149,11 @@ nightly-attack: deps-test $(VENV)/.dev build
 	$(SUDO) env ATTACK_SECONDS=5 $(PYTEST) tests/netns/test_attack.py
 	$(SUDO) $(PY) -m tests.attack.ratios
 
-# Hosts under seeded faults for HOURS hours (docs/fuzzing.md).
+# Hosts under seeded faults for HOURS hours (docs/understand/fuzzing.md).
 soak: deps-test $(VENV)/.dev build
 	$(SUDO) $(PY) -m tests.soak.soak --hours $(HOURS) $(SOAK_OPTIONS)
 
-# Lists the line coverage of the packet paths; fails below 95 % (docs/fuzzing.md).
+# Lists the line coverage of the packet paths; fails below 95 % (docs/understand/fuzzing.md).
 coverage: deps-test $(VENV)/.dev build
 	@rm -rf ext/tests/build/*coverage ext/soft/build/*coverage ext/tests/fuzz/build/*coverage
 	@$(MAKE) -s -C ext/tests check COVERAGE=1 CC=gcc >/dev/null

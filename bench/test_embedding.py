@@ -21,7 +21,7 @@ from ipoibu.base.route import key_of
 BATCH = 64
 SEND = 0
 TARGET = ipaddress.IPv4Address("10.0.0.2")
-MESSAGES_PER_CPU_SECOND = 1_000_000  # of 64 bytes; docs/embedding.md promises it
+MESSAGES_PER_CPU_SECOND = 1_000_000  # of 64 bytes; docs/use/embedding.md promises it
 ROUNDS = 2000
 
 

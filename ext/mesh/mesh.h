@@ -10,11 +10,11 @@
 
 /*
  * A mesh of RC connections as a fabric of datagrams, for devices that support no other transport
- * (iWARP). It is a profile of our own: docs/mesh.md. An address handle is a peer or a group. The
- * mesh sends a message to a group to each peer in the group, and puts a GRH made from the peer's
- * identity in front of each received message. iWARP ends a connection when a message arrives and no
- * receive is posted, so every peer has receives of its own and sends no more messages than its
- * window allows.
+ * (iWARP). It is a profile of our own: docs/use/mesh.md. An address handle is a peer or a group.
+ * The mesh sends a message to a group to each peer in the group, and puts a GRH made from the
+ * peer's identity in front of each received message. iWARP ends a connection when a message arrives
+ * and no receive is posted, so every peer has receives of its own and sends no more messages than
+ * its window allows.
  *
  * pyverbs owns the queue pairs: it creates and connects them. To end a queue pair, the caller
  * removes it, destroys it after IPU_MESH_GONE, and then forgets it. Only then do its buffers come

@@ -6,8 +6,9 @@
 #include <stdint.h>
 
 /*
- * The pump's counters; docs/counters.md explains each of them to operators. A packet from the
- * device ends in exactly one of the tx_* counters, a packet from the fabric in one of the rx_*.
+ * The pump's counters; docs/reference/counters.md explains each of them to operators. A packet
+ * from the device ends in exactly one of the tx_* counters, a packet from the fabric in one of the
+ * rx_*.
  */
 #define IPU_COUNTERS(X)                                                                            \
     X(tx_packets)            /* taken by the fabric */                                             \

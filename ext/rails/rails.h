@@ -9,9 +9,10 @@
 #include "fabric/fabric.h"
 
 /*
- * Several devices under one interface (docs/rails.md), as a wrapper around a fabric of datagrams on
- * each. One rail is active: its GID and queue pair number are those of the interface. Groups are
- * sent and received by the active rail, and so is everything to hosts that have one rail.
+ * Several devices under one interface (docs/use/rails.md), as a wrapper around a fabric of
+ * datagrams on each. One rail is active: its GID and queue pair number are those of the interface.
+ * Groups are sent and received by the active rail, and so is everything to hosts that have one
+ * rail.
  *
  * Connections (RFC 4755) belong to one rail each. Where all fabrics make connections, so does the
  * wrapper.

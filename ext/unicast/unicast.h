@@ -9,11 +9,11 @@
 #include "fabric/fabric.h"
 
 /*
- * A link without multicast (docs/unicast.md), as a wrapper around a fabric of datagrams. It knows
- * the peers and their groups. A message to a group becomes one message to each peer in the group,
- * all from the same buffer; the pump gets the cookie back after the last of them. The wrapper drops
- * and counts a datagram whose source (GID and queue pair number) is no peer's. In a replicated
- * message it writes the group into the GRH, where the pump expects it.
+ * A link without multicast (docs/use/unicast.md), as a wrapper around a fabric of datagrams. It
+ * knows the peers and their groups. A message to a group becomes one message to each peer in the
+ * group, all from the same buffer; the pump gets the cookie back after the last of them. The
+ * wrapper drops and counts a datagram whose source (GID and queue pair number) is no peer's. In a
+ * replicated message it writes the group into the GRH, where the pump expects it.
  *
  * Threads: the pump's thread calls the fabric; any thread may call the functions that name a peer.
  * The other functions need a stopped pump.

@@ -98,9 +98,9 @@ class PortInfo:
     `datagram_bytes` is the longest UD message, where it may have any length; None: an InfiniBand MTU.
 
     `guid` is the port GUID in the form of the GID's low 64 bits (A3); `link_layer` is "InfiniBand" or
-    "Ethernet", as in `rdma link`, or "iWARP", whose MTU is that of the mesh (docs/mesh.md); `netdev` is the
-    net device below, if there is one; `gid_by` says why the GID is this address, if the routes to the peers
-    have chosen it.
+    "Ethernet", as in `rdma link`, or "iWARP", whose MTU is that of the mesh (docs/use/mesh.md); `netdev` is
+    the net device below, if there is one; `gid_by` says why the GID is this address, if the routes to the
+    peers have chosen it.
     """
 
     device: str

@@ -52,7 +52,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--lab",
         action="store_true",
-        help="measure beside the kernel's own ib_ipoib in guests instead (docs/kernel.md)",
+        help="measure beside the kernel's own ib_ipoib in guests instead (docs/understand/kernel.md)",
     )
     parser.set_defaults(run=run)
 

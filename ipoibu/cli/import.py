@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu import`: configuration files of ours from those of other programs (docs/import.md)."""
+"""`ipoibu import`: configuration files of ours from those of other programs (docs/use/import.md)."""
 
 from __future__ import annotations
 

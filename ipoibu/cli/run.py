@@ -21,7 +21,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "run",
         help="run a command with an interface of its own, without root",
         description="Run COMMAND (by default $SHELL) in a user and network namespace of its own, whose"
-        " only network is an IPoIB interface. This needs no privilege (docs/rootless.md).",
+        " only network is an IPoIB interface. This needs no privilege (docs/use/rootless.md).",
         usage="ipoibu run [options] [-- COMMAND...]",
         epilog="The exit status is the command's, or 128 + N after signal N.",
     )

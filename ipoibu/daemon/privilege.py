@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The rights that `ipoibu up` needs after its start; it gives up all others (docs/sandbox.md).
+"""The rights that `ipoibu up` needs after its start; it gives up all others (docs/use/sandbox.md).
 
 The list covers the whole life of the interface: children open TUN devices, queue pairs and control
 sockets at any time, so the interface needs nearly the same rights later as at its start.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The register of every table, queue and list that somebody outside of the process can fill.
 
-SECURITY.md shows it (docs/list_tables.py). tests/unit/tables fills each row to twice its cap; it also finds
-the containers of the code that are neither here nor in its list of those that nobody outside can fill.
+SECURITY.md shows it (docs/make/list_tables.py). tests/unit/tables fills each row to twice its cap;
+it also finds the containers of the code that are neither here nor in its list of those that nobody outside
+can fill.
 """
 
 from __future__ import annotations

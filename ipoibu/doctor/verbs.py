@@ -37,7 +37,7 @@ def verbs_port(name: str, port: int, pkey: PKey, root: Path = SYSFS) -> Iterator
         yield Finding("rdma_port", "fail", detail, f"--device {name}/{(known or ['1'])[0]}")
         return
     if _text(root / name / "node_type").endswith("RNIC"):
-        yield Finding("link_layer", "ok", f"{name} is an iWARP device: a mesh (docs/mesh.md)")
+        yield Finding("link_layer", "ok", f"{name} is an iWARP device: a mesh (docs/use/mesh.md)")
         yield port_state(directory, f"{name}/{port}", None)
         return
     if _text(directory / "link_layer") == "InfiniBand":

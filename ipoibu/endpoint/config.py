@@ -81,7 +81,7 @@ class EndpointConfig:
     device: str
     port: int = 1
 
-    # Further devices and their ports, one of which takes over when the device fails (docs/rails.md)
+    # Further devices and their ports, one of which takes over when the device fails (docs/use/rails.md)
     backups: tuple[tuple[str, int], ...] = ()
 
     # "active-backup": one of several devices carries the traffic; "balance-xor": flows to hosts that have
@@ -129,7 +129,7 @@ class EndpointConfig:
     # to such requests came that soon.
     busy_poll_us: int | None = None
 
-    # The places of the peers where multicast does not find them (docs/unicast.md, docs/mesh.md)
+    # The places of the peers where multicast does not find them (docs/use/unicast.md, docs/use/mesh.md)
     mesh: MeshOptions | None = None
 
     # Hand-off to guests behind a TAP: the device is a `TapDevice`, and the guests have the addresses

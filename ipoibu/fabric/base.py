@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The two contracts of a device: `Port` and `Fabric`. docs/adding-a-fabric.md shows how to write both.
+"""The two contracts of a device: `Port` and `Fabric`.
+
+docs/understand/adding-a-fabric.md shows how to write both.
 
 An endpoint opens a port, learns the parameters of the partition, and opens a fabric on the port: the
 queue pairs of one interface. Packets pass through a C vtable (ext/fabric/fabric.h), which only the pump

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """An in-process fabric, with which applications test without a device.
 
-docs/adding-a-fabric.md explains this file as the example of a complete fabric.
+docs/understand/adding-a-fabric.md explains this file as the example of a complete fabric.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The datagrams of several devices under one interface: docs/rails.md. The C side is ext/rails."""
+"""The datagrams of several devices under one interface: docs/use/rails.md. The C side is ext/rails."""
 
 from __future__ import annotations
 

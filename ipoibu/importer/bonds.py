@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A bond of IPoIB ports is one interface with several devices here: docs/rails.md."""
+"""A bond of IPoIB ports is one interface with several devices here: docs/use/rails.md."""
 
 from __future__ import annotations
 

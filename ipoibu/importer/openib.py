@@ -46,7 +46,7 @@ def read_openib(path: Path) -> Reading:
         elif name == "LOAD_EIPOIB":
             if switch(value):
                 made.leave(
-                    place, "guests with Ethernet addresses: see `ethernet` (docs/ethernet.md)"
+                    place, "guests with Ethernet addresses: see `ethernet` (docs/use/ethernet.md)"
                 )
         elif not _WITHOUT_EFFECT.fullmatch(name):
             made.leave(place, draft.UNKNOWN)

@@ -265,7 +265,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Add one to the named counter; `reason` is from a fixed set (docs/counters.md)."""
+    """Add one to the named counter; `reason` is from a fixed set (docs/reference/counters.md)."""
 
     reason: str
 

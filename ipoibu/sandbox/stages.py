@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The stages by which a process gives up what it does not need (docs/sandbox.md).
+"""The stages by which a process gives up what it does not need (docs/use/sandbox.md).
 
 The stages bind the calling thread and every thread that starts later, so `confine` comes before any
 other thread. None of them can be undone.

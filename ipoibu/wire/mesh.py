@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The messages of an iWARP mesh; a profile of our own, docs/mesh.md.
+"""The messages of an iWARP mesh; a profile of our own, docs/use/mesh.md.
 
 Each end sends a greeting in the private data of the connection:
 

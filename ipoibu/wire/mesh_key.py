@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A key that the hosts of a link share, on a byte stream; a profile of our own, docs/unicast.md.
+"""A key that the hosts of a link share, on a byte stream; a profile of our own, docs/use/unicast.md.
 
 Each side sends a nonce of 32 bytes. From the key and both nonces, each side makes one key for each
 direction of this stream; every later frame ends in a tag:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The frames of a mesh on a byte stream; a profile of our own, docs/unicast.md.
+"""The frames of a mesh on a byte stream; a profile of our own, docs/use/unicast.md.
 
 Where the connections of a mesh are TCP streams, each message is a frame:
 

@@ -5,7 +5,7 @@
 
 Floods and bad packets take turns, so that other work on the machine disturbs both alike; a ratio is that
 of the medians. The first row is a control: bad packets beside bad packets. The table is for
-docs/fuzzing.md, on a machine that does nothing else.
+docs/understand/fuzzing.md, on a machine that does nothing else.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The counters that a C header lists, and those that a section of docs/counters.md explains."""
+"""The counters that a C header lists, and those that a section of docs/reference/counters.md explains."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def counted_in(header: str) -> list[str]:
 
 
 def explained_under(title: str) -> list[str]:
-    page = (ROOT / "docs/counters.md").read_text("utf-8")
+    page = (ROOT / "docs/reference/counters.md").read_text("utf-8")
     section = page.split(f"## {title}\n")[1].split("\n## ")[0]
     return re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)

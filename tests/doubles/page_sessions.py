@@ -52,21 +52,21 @@ END
 
 SESSIONS: Final = {
     "CONTRIBUTING.md: # ipoibu capture": Session(),
-    "docs/design.md: ipoibu neigh add": Session(),
-    "docs/equivalents.md: ipoibu child add": Session(),
-    "docs/metrics.md: ipoibu metrics": Session(),
-    "docs/proxy.md: ipoibu neigh add": Session(),
-    "docs/proxy.md: # ipoibu doctor": Session("ipoibu neigh add proxy 10.1.0.0/16 dev ib0"),
-    "docs/routers.md: sysctl": Session(),
-    "docs/partitions.md: ipoibu child add": Session(),
-    "docs/service.md: # ipoibu config check": Session(FAULTY),
-    "docs/service.md: # ipoibu reload ib0": Session(RELOADED, start=False),
-    "docs/watching.md: # ipoibu monitor ib0": Session(
+    "docs/understand/design.md: ipoibu neigh add": Session(),
+    "docs/use/equivalents.md: ipoibu child add": Session(),
+    "docs/reference/metrics.md: ipoibu metrics": Session(),
+    "docs/use/proxy.md: ipoibu neigh add": Session(),
+    "docs/use/proxy.md: # ipoibu doctor": Session("ipoibu neigh add proxy 10.1.0.0/16 dev ib0"),
+    "docs/use/routers.md: sysctl": Session(),
+    "docs/use/partitions.md: ipoibu child add": Session(),
+    "docs/use/service.md: # ipoibu config check": Session(FAULTY),
+    "docs/use/service.md: # ipoibu reload ib0": Session(RELOADED, start=False),
+    "docs/use/watching.md: # ipoibu monitor ib0": Session(
         "(sleep 2; ipoibu neigh flush dev ib0; ping -c 1 10.77.0.2 >/dev/null) &", limit_s=4
     ),
-    "docs/watching.md: # ipoibu path": Session("ping -c 1 10.77.0.2; ping -c 1 fd77::2"),
-    "docs/watching.md: # ipoibu ping": Session(),
-    "docs/watching.md: # ipoibu set ib0 busy-poll": Session(
+    "docs/use/watching.md: # ipoibu path": Session("ping -c 1 10.77.0.2; ping -c 1 fd77::2"),
+    "docs/use/watching.md: # ipoibu ping": Session(),
+    "docs/use/watching.md: # ipoibu set ib0 busy-poll": Session(
         "ipoibu set ib0 busy-poll auto; ipoibu log ib0 warning"
     ),
 }
@@ -77,40 +77,49 @@ ELSEWHERE: Final = {
     "README.md: make lab": (".ci/run", "make test"),
     "README.md: .venv/bin/ipoibu up": ("tests/netns/test_cli.py", '"up", "ib0", "--device"'),
     "README.md: .venv/bin/ipoibu run": ("tests/netns/test_rootless.py", '"run", *device'),
-    "docs/dhcp.md: ipoibu up": ("tests/netns/test_dhcp.py", "dhcp"),
-    "docs/fuzzing.md: make -C ext/tests/fuzz": ("tests/unit/test_fuzz_c.py", "RUNS="),
-    "docs/import.md: # ipoibu import": ("tests/netns/test_import.py", '"import", "--output"'),
-    "docs/packaging.md: apt-get build-dep": ("tests/package/test_debian.py", "dpkg-buildpackage"),
-    "docs/packaging.md: python3 setup.py": ("tests/package/test_rpm.py", "sdist"),
-    "docs/packaging.md: SOURCE_DATE_EPOCH": ("tests/package/test_wheel.py", "SOURCE_DATE_EPOCH"),
-    "docs/partitions.md: ipoibu up": ("tests/netns/test_children.py", "partitions.conf"),
-    "docs/ethernet.md: ipoibu up": ("tests/netns/test_ethernet.py", "set ib0 master br0"),
-    "docs/ethernet.md: ip tuntap": (
+    "docs/use/dhcp.md: ipoibu up": ("tests/netns/test_dhcp.py", "dhcp"),
+    "docs/understand/fuzzing.md: make -C ext/tests/fuzz": ("tests/unit/test_fuzz_c.py", "RUNS="),
+    "docs/use/import.md: # ipoibu import": ("tests/netns/test_import.py", '"import", "--output"'),
+    "docs/use/packaging.md: apt-get build-dep": (
+        "tests/package/test_debian.py",
+        "dpkg-buildpackage",
+    ),
+    "docs/use/packaging.md: python3 setup.py": ("tests/package/test_rpm.py", "sdist"),
+    "docs/use/packaging.md: SOURCE_DATE_EPOCH": (
+        "tests/package/test_wheel.py",
+        "SOURCE_DATE_EPOCH",
+    ),
+    "docs/use/partitions.md: ipoibu up": ("tests/netns/test_children.py", "partitions.conf"),
+    "docs/use/ethernet.md: ipoibu up": ("tests/netns/test_ethernet.py", "set ib0 master br0"),
+    "docs/use/ethernet.md: ip tuntap": (
         "tests/netns/virtual/machine.py",
         "ip tuntap add {NETDEV} mode tap vnet_hdr",
     ),
-    "docs/ethernet.md: ipoibu guests": ("tests/netns/test_ethernet.py", 'ask("guests")'),
-    "docs/ethernet.md: # ipoibu doctor": ("tests/netns/test_ethernet.py", 'cli(host, "doctor"'),
-    "docs/ethernet.md: ipoibu child": ("tests/lab/test_ethernet.py", "ipoibu child add ib0 0x8001"),
-    "docs/rails.md: ipoibu up ib0 --device soft:eth0 --device soft:eth1 --address": (
+    "docs/use/ethernet.md: ipoibu guests": ("tests/netns/test_ethernet.py", 'ask("guests")'),
+    "docs/use/ethernet.md: # ipoibu doctor": ("tests/netns/test_ethernet.py", 'cli(host, "doctor"'),
+    "docs/use/ethernet.md: ipoibu child": (
+        "tests/lab/test_ethernet.py",
+        "ipoibu child add ib0 0x8001",
+    ),
+    "docs/use/rails.md: ipoibu up ib0 --device soft:eth0 --device soft:eth1 --address": (
         "tests/netns/test_rails.py",
         '"--device", "soft:eth1"',
     ),
-    "docs/rails.md: ipoibu up ib0 --device soft:eth0 --device soft:eth1 --rail-mode": (
+    "docs/use/rails.md: ipoibu up ib0 --device soft:eth0 --device soft:eth1 --rail-mode": (
         "tests/netns/test_rails_spread.py",
         '"--rail-mode", "balance-xor"',
     ),
-    "docs/rails.md: $ ipoibu show": ("tests/netns/test_rails.py", "    rail soft:eth1 port 1"),
-    "docs/rootless.md: $ ipoibu run": ("tests/netns/test_rootless.py", '"run", *device'),
-    "docs/rootless.md: $ ipoibu neigh ib0@": ("tests/netns/test_rootless.py", '"--join"'),
-    "docs/rootless.md: # ip tuntap": ("tests/netns/test_attach.py", "attach"),
-    "docs/rootless.md: # ip netns add": ("tests/netns/test_other_namespace.py", "--netns"),
-    "docs/rootless.md: $ ipoibu lab --check": ("tests/netns/test_user_namespace.py", "--check"),
-    "docs/rootless.md: $ podman build": ("tests/package/test_container.py", "Containerfile"),
-    "docs/sa.md: ipoibu lab --fabric ib": ("tests/opensm/test_lab.py", "LabSubnet"),
-    "docs/service.md: install -m 644": ("tests/netns/test_service.py", "ipoibu@"),
-    "docs/software.md: # ip link set": ("tests/netns/test_moves.py", "link set ib0 netns"),
-    "docs/tutorial.md: make lab": (".ci/run", "make test"),
+    "docs/use/rails.md: $ ipoibu show": ("tests/netns/test_rails.py", "    rail soft:eth1 port 1"),
+    "docs/use/rootless.md: $ ipoibu run": ("tests/netns/test_rootless.py", '"run", *device'),
+    "docs/use/rootless.md: $ ipoibu neigh ib0@": ("tests/netns/test_rootless.py", '"--join"'),
+    "docs/use/rootless.md: # ip tuntap": ("tests/netns/test_attach.py", "attach"),
+    "docs/use/rootless.md: # ip netns add": ("tests/netns/test_other_namespace.py", "--netns"),
+    "docs/use/rootless.md: $ ipoibu lab --check": ("tests/netns/test_user_namespace.py", "--check"),
+    "docs/use/rootless.md: $ podman build": ("tests/package/test_container.py", "Containerfile"),
+    "docs/use/sa.md: ipoibu lab --fabric ib": ("tests/opensm/test_lab.py", "LabSubnet"),
+    "docs/use/service.md: install -m 644": ("tests/netns/test_service.py", "ipoibu@"),
+    "docs/use/software.md: # ip link set": ("tests/netns/test_moves.py", "link set ib0 netns"),
+    "docs/use/tutorial.md: make lab": (".ci/run", "make test"),
     "ipoibu/lab/machines/README.md: ipoibu lab --guests": ("tests/lab/test_link.py", '"--guests"'),
 }
 
@@ -118,10 +127,13 @@ ELSEWHERE: Final = {
 PROGRAMS: Final = {
     "CONTRIBUTING.md": ("tests/unit/test_examples.py", "CONTRIBUTING.md"),
     "README.md": ("tests/unit/test_examples.py", "README.md"),
-    "docs/adding-a-fabric.md": ("tests/unit/test_blocks.py", "docs/adding-a-fabric.md"),
-    "docs/dhcp.md": ("tests/netns/test_dhcp.py", "docs/dhcp.md"),
-    "docs/embedding.md": ("tests/unit/test_examples.py", "embedding.md"),
-    "docs/sa.md": ("tests/lab/scenarios/own_sa.py", "async with SaClient.open("),
-    "docs/verbs.md": ("tests/lab/scenarios/verbs_pair.py", "VerbsPort(context=context, pd=pd)"),
+    "docs/understand/adding-a-fabric.md": (
+        "tests/unit/test_blocks.py",
+        "docs/understand/adding-a-fabric.md",
+    ),
+    "docs/use/dhcp.md": ("tests/netns/test_dhcp.py", "docs/use/dhcp.md"),
+    "docs/use/embedding.md": ("tests/unit/test_examples.py", "embedding.md"),
+    "docs/use/sa.md": ("tests/lab/scenarios/own_sa.py", "async with SaClient.open("),
+    "docs/use/verbs.md": ("tests/lab/scenarios/verbs_pair.py", "VerbsPort(context=context, pd=pd)"),
     "tests/lab/README.md": ("tests/lab/test_rdma.py", "ibv_{kind}_pingpong"),
 }

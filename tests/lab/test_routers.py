@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""FRR on the kernel's own ib_ipoib and on ipoibu, as docs/routers.md configures it."""
+"""FRR on the kernel's own ib_ipoib and on ipoibu, as docs/use/routers.md configures it."""
 
 from __future__ import annotations
 

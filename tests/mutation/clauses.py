@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""For each clause of docs/conformance.md one change of the code that breaks it."""
+"""For each clause of docs/understand/conformance.md one change of the code that breaks it."""
 
 from __future__ import annotations
 

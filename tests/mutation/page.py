@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The clauses of docs/conformance.md, as the script beside it reads them."""
+"""The clauses of docs/understand/conformance.md, as docs/make/list_clauses.py reads them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def load() -> ModuleType:
-    """Return docs/list_clauses.py as a module; docs is no package."""
-    spec = importlib.util.spec_from_file_location("list_clauses", ROOT / "docs" / "list_clauses.py")
+    """Return docs/make/list_clauses.py as a module; docs is no package."""
+    spec = importlib.util.spec_from_file_location(
+        "list_clauses", ROOT / "docs/make/list_clauses.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Breaks each clause of docs/conformance.md in a copy of the tree, and demands that a test notices.
+"""Breaks each clause of docs/understand/conformance.md in a copy of the tree; a test has to notice.
 
     python -m tests.mutation.run [CLAUSE...]
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Configurations of daemons as they stand on docs/routers.md."""
+"""Configurations of daemons as they stand on docs/use/routers.md."""
 
 from __future__ import annotations
 
 from tests.doubles.page_blocks import blocks
 
-PAGE = "docs/routers.md"
+PAGE = "docs/use/routers.md"
 
 
 def config(title: str) -> str:

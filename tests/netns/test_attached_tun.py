@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The network managers of docs/import.md keep a TUN, to which ipoibu attaches as an ordinary user."""
+"""The network managers of docs/use/import.md keep a TUN, to which ipoibu attaches as an ordinary user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.netns.ordinary_user import IPOIBU
 
 pytestmark = pytest.mark.netns
 
-PAGE: Final = Path(__file__).parents[2] / "docs/import.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/use/import.md"
 SCRIPT: Final = Path(__file__).with_name("attached_tun.sh")
 PATHS: Final = {
     "NetworkManager": ["NetworkManager/system-connections/ib0.nmconnection"],

@@ -97,7 +97,7 @@ def test_dnsmasq_gives_renews_and_confirms_a_lease_with_all_that_belongs_to_it(
 
 def test_the_program_of_the_page_gets_an_address(link: Lab, tmp_path: Path, until: Until) -> None:
     first, _, client = link.hosts
-    (program,) = blocks("docs/dhcp.md", "python")
+    (program,) = blocks("docs/use/dhcp.md", "python")
     with running(first, tmp_path, server()) as served:
         until(lambda: "DHCP, IP range" in served.log)
         done = client.run([sys.executable, "-c", f"{program.text}\nprint(address)"])

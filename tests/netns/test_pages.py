@@ -21,7 +21,8 @@ from tests.doubles.page_sessions import ELSEWHERE, SESSIONS
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(700)]
 
-SHELL_PAGES: Final = ("README.md", "docs/tutorial.md")  # they open a shell: `ipoibu lab -- bash`
+# These pages open a shell: `ipoibu lab -- bash`
+SHELL_PAGES: Final = ("README.md", "docs/use/tutorial.md")
 DIRECTORIES: Final = "/etc/ipoibu|/var/lib/prometheus/node-exporter"
 BETWEEN: Final = "=== next block ==="
 TIMEOUT_S: Final = 200
@@ -144,7 +145,7 @@ def test_two_machines_of_the_tutorial_reach_each_other(
     clone: Path, bare: Lab, cli: Cli, until: Until
 ) -> None:
     first, second = (
-        block for block in blocks("docs/tutorial.md", "console") if " run " in block.text
+        block for block in blocks("docs/use/tutorial.md", "console") if " run " in block.text
     )
     left, right = bare.hosts
     environment = {"PYTHONPATH": str(ROOT)}
@@ -161,7 +162,7 @@ def test_two_machines_of_the_tutorial_reach_each_other(
 
 
 def test_the_last_session_of_the_tutorial_needs_no_device(clone: Path) -> None:
-    *_, last = blocks("docs/tutorial.md", "console")
+    *_, last = blocks("docs/use/tutorial.md", "console")
     compare(last, run(clone, "\n".join(last.commands)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Programs of Debian that people run on an IPoIB interface; the table of docs/software.md names them."""
+"""Programs of Debian that people run on an IPoIB interface; the table of docs/use/software.md names them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Links across a router that carries neither multicast nor link-local addresses (docs/unicast.md)."""
+"""Links across a router that carries neither multicast nor link-local addresses (docs/use/unicast.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The stages of docs/sandbox.md: what each forbids is attempted, and an interface works under all."""
+"""The stages of docs/use/sandbox.md: what each forbids is attempted, and an interface works under all."""
 
 from __future__ import annotations
 

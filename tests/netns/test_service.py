@@ -359,7 +359,7 @@ def test_the_service_of_an_ordinary_user_starts_again(machine: Machine) -> None:
 
 
 def test_a_service_with_a_drop_in_uses_other_namespaces(machine: Machine, until: Until) -> None:
-    """docs/rootless.md: the option `netns`, and a move while it runs; the unit alone permits neither."""
+    """docs/use/rootless.md: the option `netns`, and a move while it runs; the unit alone permits neither."""
     machine.run("ip netns add blue; ip netns add green")
     (machine.root / "etc/ipoibu/ib3.toml").write_text(f'netns = "blue"\n{CONFIG}')
     machine.run("systemctl start ipoibu@ib3")

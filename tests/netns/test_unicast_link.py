@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Links whose wire drops multicast: hosts that `--peer` has told of each other (docs/unicast.md)."""
+"""Links whose wire drops multicast: hosts that `--peer` has told of each other (docs/use/unicast.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Peers that a name stands for, in a name service that changes (docs/unicast.md)."""
+"""Peers that a name stands for, in a name service that changes (docs/use/unicast.md)."""
 
 from __future__ import annotations
 

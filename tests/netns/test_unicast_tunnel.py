@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A link with peers over WireGuard: the wire carries nothing else, and nothing readable (docs/unicast.md)."""
+"""A link with peers over WireGuard: the wire carries nothing that is readable (docs/use/unicast.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The image of packaging/container, and the recipes of docs/rootless.md, under podman.
+"""The image of packaging/container, and the recipes of docs/use/rootless.md, under podman.
 
 The base is made by debootstrap, and pip gets its packages from a directory: nothing comes from a registry
 of images. Containers are in the network namespaces of a lab.

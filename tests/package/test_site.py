@@ -74,27 +74,28 @@ def test_a_browser_fetches_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_every_page_of_the_documentation_is_on_the_site(site: Path) -> None:
-    for page in (ROOT / "docs").glob("*.md"):
-        assert (site / page.with_suffix(".html").name).exists(), page
-    assert '<a href="tutorial.html"' in text(site, "index.html")
+    for page in (ROOT / "docs").glob("*/*.md"):
+        built = page.relative_to(ROOT / "docs").with_suffix(".html")
+        assert (site / built).exists(), page
+    assert '<a href="use/tutorial.html"' in text(site, "index.html")
 
 
 def test_the_reference_comes_from_the_code(site: Path) -> None:
-    commands = text(site, "commands.html")
+    commands = text(site, "reference/commands.html")
     assert all(f'id="ipoibu-{command}"' in commands for command in COMMANDS)
     assert all(f"--{option.name} {option.metavar}</code>" in commands for option in OPTIONS)
-    interface = text(site, "api.html")
+    interface = text(site, "reference/api.html")
     for name in set(ipoibu.__all__) - {"__version__"}:
         assert f'.{name}" class="doc doc-heading">' in interface, name
     assert "await_up" in interface
 
 
 def test_state_machines_and_drawings_are_within_their_pages(site: Path) -> None:
-    page = text(site, "state-machines.html")
-    source = (ROOT / "docs/state-machines.md").read_text(encoding="utf-8")
+    page = text(site, "reference/state-machines.html")
+    source = (ROOT / "docs/reference/state-machines.md").read_text(encoding="utf-8")
     assert page.count('<figure class="machine"><svg') == source.count("```mermaid") > 10
     assert "stateDiagram" not in page
-    pages = ("index.html", "design.html")
+    pages = ("index.html", "understand/design.html")
     drawn = [text(site, each).count('<figure class="drawing"') for each in pages]
     assert drawn[0] == 1
     assert sum(drawn) == len(list((ROOT / "docs/drawings").iterdir()))

@@ -16,7 +16,7 @@ FDS_MORE: Final = 8  # control clients, connections that are being made
 RSS_MORE_BYTES: Final = 24 << 20  # tables and buffers that are used for the first time
 RSS_FACTOR: Final = 1.25
 
-# A packet from the fabric or from the engine ends in exactly one of these (docs/counters.md).
+# A packet from the fabric or from the engine ends in exactly one of these (docs/reference/counters.md).
 RX_ENDS: Final = tuple(
     end for section in sections() for end in section.ends if end.startswith("rx_")
 )

@@ -90,7 +90,7 @@ def test_every_program_of_the_pages_is_run_by_a_test() -> None:
 
 
 def test_the_contract_of_a_fabric_is_that_of_the_code() -> None:
-    (block,) = blocks("docs/adding-a-fabric.md", "python")
+    (block,) = blocks("docs/understand/adding-a-fabric.md", "python")
     module = import_module("ipoibu.fabric.memory")
     sketched = [node for node in ast.parse(block.text).body if isinstance(node, ast.ClassDef)]
     assert len(sketched) == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/conformance.md says no more than the code and the tests can show."""
+"""docs/understand/conformance.md says no more than the code and the tests can show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_clause_that_is_met_is_cited_by_code_and_shown_by_a_test(clause: Any) 
 
 
 def test_a_note_says_how_each_clause_deviates() -> None:
-    page = (ROOT / "docs" / "conformance.md").read_text()
+    page = (ROOT / "docs/understand/conformance.md").read_text()
     deviating = {clause.id for clause in CLAUSES if clause.state == "deviates"}
     assert deviating >= {"K3", "X3"}
     assert not {clause for clause in deviating if f"\n- {clause}: " not in page}

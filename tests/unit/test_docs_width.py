@@ -36,6 +36,11 @@ def test_no_line_is_wider_than_a_hundred_columns(page: str) -> None:
     assert [(number, len(line)) for number, line in lines(page) if len(line) > COLUMNS] == []
 
 
+def test_every_page_of_docs_stands_in_the_room_of_its_readers() -> None:
+    rooms = {str(Path(page).parent) for page in tracked_pages() if page.startswith("docs/")}
+    assert rooms == {"docs/use", "docs/understand", "docs/reference"}
+
+
 @pytest.mark.parametrize("page", tracked_pages())
 def test_every_link_within_the_project_leads_to_a_page(page: str) -> None:
     text = re.sub(r"^```.*?^```|`[^`\n]*`", "", (ROOT / page).read_text("utf-8"), flags=re.M | re.S)

@@ -30,7 +30,7 @@ def test_a_drawing_says_what_it_shows_and_has_no_colours_but_the_pages(path: Pat
     colours = {element.get(kind) for element in root.iter() for kind in ("fill", "stroke")}
     assert colours <= {None, "none", "currentColor"}
     assert "prefers-color-scheme: dark" in str(root.findtext(f"{SVG}style"))
-    files = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    files = (ROOT / "README.md", *(ROOT / "docs").glob("*/*.md"))
     pages = (page.read_text(encoding="utf-8") for page in files)
     assert any(f"drawings/{path.name})" in page for page in pages)
 

@@ -46,7 +46,7 @@ def test_frames_are_read_where_they_arrived() -> None:
 
 
 def test_the_program_of_the_embedding_page_prints_what_it_says() -> None:
-    page = (EXAMPLES.parent / "embedding.md").read_text(encoding="utf-8")
+    page = (EXAMPLES.parent / "use/embedding.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (printed,) = re.findall(r"^It prints:\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     done = subprocess.run(

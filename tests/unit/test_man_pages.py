@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The manual pages that docs/man_pages.py makes: complete, and without a warning of groff."""
+"""The manual pages that docs/make/man_pages.py makes: complete, and without a warning of groff."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ipoibu.daemon.config.options import OPTIONS
 ROOT = Path(__file__).parents[2]
 PAGES = ("ipoibu.1", "ipoibu.7", "ipoibu.toml.5")
 
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "docs/make"))
 try:
     import roff
 finally:
-    sys.path.remove(str(ROOT / "docs"))
+    sys.path.remove(str(ROOT / "docs/make"))
 
 pytestmark = pytest.mark.skipif(
     shutil.which("groff") is None, reason="no groff here (package groff-base)"
@@ -45,7 +45,7 @@ def rendered(text: str, *options: str) -> str:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("man")
-    script = ROOT / "docs/man_pages.py"
+    script = ROOT / "docs/make/man_pages.py"
     subprocess.run([sys.executable, str(script), str(directory)], check=True, timeout=60)
     assert sorted(path.name for path in directory.iterdir()) == sorted(PAGES)
     return {name: rendered((directory / name).read_text(encoding="utf-8")) for name in PAGES}

@@ -61,4 +61,4 @@ def test_each_attacker_has_limits(attacker: str) -> None:
 
 
 def test_the_table_of_tables_is_what_the_register_says() -> None:
-    run(["docs/list_tables.py", "--check"])
+    run(["docs/make/list_tables.py", "--check"])

@@ -22,4 +22,4 @@ def test_every_place_has_the_version_of_the_library() -> None:
     assert first("packaging/rpm/ipoibu.spec", r"^Version: +(.*)$") == VERSION
     assert first("packaging/rpm/ipoibu.spec", r"^\* .* - (.*)-1$") == VERSION
     assert first("CHANGELOG.md", r"^## (\S+)") == VERSION
-    assert first("docs/packaging.md", r"ipoibu_(.*)_amd64\.deb") == VERSION
+    assert first("docs/use/packaging.md", r"ipoibu_(.*)_amd64\.deb") == VERSION

@@ -88,7 +88,7 @@ class InterfaceConfig:
     # Where an HTTP server offers the metrics, if anywhere
     metrics: ListenAddress | None = None
 
-    # The user that the process becomes, and the last stage of its sandbox (docs/sandbox.md)
+    # The user that the process becomes, and the last stage of its sandbox (docs/use/sandbox.md)
     user: User | None = None
     sandbox: Stage = Stage.SECCOMP
 

@@ -2,14 +2,14 @@
 """Every option of an interface, in one table.
 
 `OPTIONS` defines the command line, its completion, the configuration file, `child-add` on the control
-socket and docs/options.md. To add an option, add
+socket and docs/reference/options.md. To add an option, add
 
 1. its row here,
 2. its field to `EndpointConfig` (`ipoibu/endpoint/config.py`), or to `InterfaceConfig`
    (`ipoibu/daemon/config/interface_config.py`) if it concerns only the kernel's side or the process,
 3. the code that uses the field,
 
-and run docs/list_options.py. A `Conflict` in `EndpointConfig` expresses that an option excludes or needs
+and run docs/make/list_options.py. A `Conflict` in `EndpointConfig` expresses that an option excludes or needs
 others.
 """
 
@@ -473,7 +473,7 @@ OPTIONS: Final = (
         "sandbox",
         "on|off|STAGE",
         parse_sandbox,
-        "confine the process by the stages 1 to STAGE of docs/sandbox.md, by all of them (on, the"
+        "confine the process by the stages 1 to STAGE of docs/use/sandbox.md, by all of them (on, the"
         " default) or none (off)",
         field="sandbox",
         example="3",

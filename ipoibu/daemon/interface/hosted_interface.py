@@ -510,7 +510,8 @@ class HostedInterface:
         if self._helper is None:
             raise NotPermitted(
                 "the interface moved to another network namespace: to follow it there, `ipoibu up`"
-                " needs CAP_SYS_ADMIN and CAP_NET_BROADCAST at its start, and Linux 5.2 (docs/software.md)"
+                " needs CAP_SYS_ADMIN and CAP_NET_BROADCAST at its start, and Linux 5.2"
+                " (docs/use/software.md)"
             )
         return self._helper.locate(self._tun.fd)
 

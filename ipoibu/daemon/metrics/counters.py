@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The meaning of every counter, read from `counters.toml`, which also makes docs/counters.md."""
+"""The meaning of every counter, read from `counters.toml`, which also makes docs/reference/counters.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARKUP: Final = re.compile(r"`([^`]*)`|\[([^\]]*)\]\([^)]*\)")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section of docs/counters.md; `counters.toml` explains the fields."""
+    """One section of docs/reference/counters.md; `counters.toml` explains the fields."""
 
     title: str
     prefix: str

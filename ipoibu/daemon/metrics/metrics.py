@@ -2,7 +2,7 @@
 """Prometheus metrics of interfaces: every counter of `ipoibu stats`, and gauges of the state.
 
 `observe` runs in the daemon and needs no library. `Metrics` is a collector of prometheus_client, which
-formats the text, for `ipoibu metrics` and for `ipoibu up --metrics`. docs/metrics.md has the names.
+formats the text, for `ipoibu metrics` and for `ipoibu up --metrics`. docs/reference/metrics.md has the names.
 """
 
 from __future__ import annotations

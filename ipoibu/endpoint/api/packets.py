@@ -44,7 +44,7 @@ class Packets(Life):
     def reserve(self, max: int = 64) -> list[_core.Frame]:
         """Return up to `max` frames of the data path's memory to fill: write through views, and set
         `length` to that of the packet. The list is empty while the data path has all frames. See
-        docs/embedding.md.
+        docs/use/embedding.md.
         """
         return self._embedded().reserve(count_of(max))
 

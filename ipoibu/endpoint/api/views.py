@@ -131,9 +131,9 @@ class Views(Life):
         a queue pair of its own), state, age_s, count (of messages) and holder (a MAC), both of a refusal
         alone.
 
-        The state of a guest's address is that of docs/state-machines.md; a host is "used" once a guest has
-        sent to its MAC, else "heard". A refusal says that the guest `mac` used `ip`, which is "bound" to
-        `holder` or "held" by it, or that the guest is bound to "others".
+        The state of a guest's address is that of docs/reference/state-machines.md; a host is "used" once
+        a guest has sent to its MAC, else "heard". A refusal says that the guest `mac` used `ip`, which is
+        "bound" to `holder` or "held" by it, or that the guest is bound to "others".
         """
         return status.guests(*self._call(status.handed_off, self._opened()))
 

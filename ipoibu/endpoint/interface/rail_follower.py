@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Has an interface follow its rails (docs/rails.md): at once where the other rail has a queue pair and is a
-member of the link, otherwise by a heavy flush over the other port."""
+"""Has an interface follow its rails (docs/use/rails.md): at once where the other rail has a queue pair and
+is a member of the link, otherwise by a heavy flush over the other port."""
 
 from __future__ import annotations
 

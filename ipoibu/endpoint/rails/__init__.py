@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Several devices under one interface (docs/rails.md).
+"""Several devices under one interface (docs/use/rails.md).
 
 Where to look:
 

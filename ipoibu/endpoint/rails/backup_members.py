@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The memberships of the rails that wait, under a subnet administrator (docs/rails.md).
+"""The memberships of the rails that wait, under a subnet administrator (docs/use/rails.md).
 
 A rail that is a member of the link takes over at once. Without that it takes over by a heavy flush, which
 joins the link first.

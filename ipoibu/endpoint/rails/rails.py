@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The ports of an interface with several devices, one of which carries its traffic (docs/rails.md).
+"""The ports of an interface with several devices, one of which carries its traffic (docs/use/rails.md).
 
 `Rails` polls every port; `RailFollower` polls `Rails`, and has the interface move to the other port, by a
 heavy flush if that one has no queue pair yet or is no member of the link. A device that is gone, or that

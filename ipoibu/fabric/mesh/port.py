@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A port of an iWARP device, such as `siw0`. It has connections only: its link is a mesh (docs/mesh.md)."""
+"""A port of an iWARP device, such as `siw0`. It only has connections: a mesh (docs/use/mesh.md)."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class SaClient:
 
     @property
     def counts(self) -> Counter[str]:
-        """The counters whose names begin with `sa_` in docs/counters.md, and reasons of malformed input."""
+        """The counters `sa_*` of docs/reference/counters.md, and reasons of malformed input."""
         return self._transport.counts
 
     def counters(self) -> dict[str, int]:

@@ -54,7 +54,7 @@ CLOSED: Final = "the subnet administrator's client was closed"
 class SaTransport:
     """Runs the requests of one port; every method runs on the loop's thread.
 
-    `counts` holds the counters of docs/counters.md.
+    `counts` holds the counters of docs/reference/counters.md.
     """
 
     def __init__(self, port: MadPort, pace: Pace, rng: random.Random | None = None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A link without multicast, over any fabric of datagrams: docs/unicast.md."""
+"""A link without multicast, over any fabric of datagrams: docs/use/unicast.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A RoCE or InfiniBand port of an RDMA device as a fabric: `rxe0`, `mlx5_0/2`. See docs/verbs.md.
+"""A RoCE or InfiniBand port of an RDMA device as a fabric: `rxe0`, `mlx5_0/2`. See docs/use/verbs.md.
 
 Device, protection domain, completion queues and queue pair are pyverbs objects (`objects.py`). The C
 code (ext/verbs) posts and polls packets on the libibverbs queue pair inside the pyverbs object.
@@ -123,7 +123,7 @@ class VerbsPort(PlainPort):
         return self._device.port_state(self._port).speed_mbps
 
     def _notify_sa_client(self, events: int) -> None:
-        """Flush as the kernel's ipoib_event does after the same events (docs/sa.md)."""
+        """Flush as the kernel's ipoib_event does after the same events (docs/use/sa.md)."""
         if self.sa is None:
             return
         _verbs = native()

@@ -9,7 +9,7 @@ subjects that have such a state. Three rules hold for all tables:
 - The caller carries the actions out in the order of the row, after the state has changed.
 - A timer belongs to the state that armed it: leaving the state cancels the timer.
 
-docs/draw_state_machines.py draws docs/state-machines.md from these objects.
+docs/make/draw_state_machines.py draws docs/reference/state-machines.md from these objects.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The connections of one host in an iWARP mesh (docs/mesh.md).
+"""The connections of one host in an iWARP mesh (docs/use/mesh.md).
 
 Where to look:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The connections of one host in an iWARP mesh, sans-IO; a profile of our own, docs/mesh.md.
+"""The connections of one host in an iWARP mesh, sans-IO; a profile of our own, docs/use/mesh.md.
 
 Every host is connected with every other. The operator (by seeds) and the connected peers name the contacts
 where hosts listen; only the greeting shows which host listens at a contact. So two contacts may lead to one

@@ -101,7 +101,7 @@ def test_bad_words_are_refused_before_the_daemon_is_asked(
 
 
 def test_the_page_has_the_keys_of_ping_and_path() -> None:
-    page = (Path(__file__).parents[3] / "docs/watching.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs/use/watching.md").read_text("utf-8")
 
     def documented(command: str) -> list[str]:
         section = page.split(f"## ipoibu {command}\n")[1].split("\n## ")[0]

@@ -96,7 +96,7 @@ def test_json_is_one_line_for_each_refresh_with_documented_keys(
     assert main(["top", "-j", "-n", "2"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [list(line) for line in lines] == [["time", "interfaces", "drops", "connections"]] * 2
-    page = (Path(__file__).parents[3] / "docs/watching.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs/use/watching.md").read_text("utf-8")
     section = page.split("## ipoibu top\n")[1].split("\n## ")[0]
     for key in ("interfaces", "drops", "connections"):
         named = re.split(r"\n- |\n\n", section.split(f"- `{key}`: ")[1])[0]

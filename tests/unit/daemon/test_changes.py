@@ -131,6 +131,6 @@ def test_the_command_refuses_before_it_asks(
 
 
 def test_the_page_names_what_can_change() -> None:
-    page = (Path(__file__).parents[3] / "docs/watching.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs/use/watching.md").read_text("utf-8")
     table = page.split("## ipoibu set, ipoibu log\n")[1].split("\n## ")[0]
     assert tuple(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == CHANGEABLE

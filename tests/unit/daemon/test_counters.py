@@ -14,7 +14,7 @@ each_section = pytest.mark.parametrize("section", sections(), ids=lambda section
 
 
 def test_the_page_of_counters_is_what_the_explanations_say() -> None:
-    run(["docs/list_counters.py", "--check"])
+    run(["docs/make/list_counters.py", "--check"])
 
 
 @each_section

@@ -99,7 +99,7 @@ def test_an_event_has_the_documented_keys() -> None:
     }
     moved = event("ib0", 1.5, replace(NEIGHBOUR, former=FORMER, reason="why"))
     assert (moved["former"], moved["reason"]) == (str(FORMER), "why")
-    page = (Path(__file__).parents[3] / "docs/watching.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs/use/watching.md").read_text("utf-8")
     table = page.split("## ipoibu monitor\n")[1].split("\n## ")[0]
     assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == [
         *KEYS,

@@ -193,7 +193,7 @@ def test_promtool_finds_nothing_to_mend() -> None:
 
 
 def test_the_page_names_every_gauge() -> None:
-    page = (ROOT / "docs/metrics.md").read_text("utf-8")
+    page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
     gauges = re.findall(r"^# TYPE (\w+) gauge", exposed(Endpoint()), re.MULTILINE)
     assert re.findall(r"^\| `(ipoibu_\w+)` \|", page, re.MULTILINE) == gauges
 
@@ -211,7 +211,7 @@ def _known() -> set[str]:
 
 @needs_promtool
 def test_the_page_has_the_metrics_of_the_code() -> None:
-    run(["docs/list_metrics.py", "--check"])
+    run(["docs/make/list_metrics.py", "--check"])
 
 
 def test_promtool_accepts_and_tests_the_rules(tmp_path: Path) -> None:

@@ -158,11 +158,11 @@ def test_no_two_options_share_a_name_or_a_field() -> None:
 
 
 def test_the_page_of_options_is_what_the_table_says() -> None:
-    run(["docs/list_options.py", "--check"])
+    run(["docs/make/list_options.py", "--check"])
 
 
 def test_the_page_of_options_has_examples_that_work(tmp_path: Path) -> None:
-    page = (ROOT / "docs/options.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/options.md").read_text(encoding="utf-8")
     assert max(map(len, page.splitlines())) <= 100
     examples = [block.split("```")[0] for block in page.split("```toml\n")[1:]]
     file = tmp_path / "ib0.toml"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/counters.md documents the counters of connected mode."""
+"""docs/reference/counters.md documents the counters of connected mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_every_counter_of_connected_mode_is_documented_and_no_other() -> None:
-    page = (ROOT / "docs/counters.md").read_text("utf-8")
+    page = (ROOT / "docs/reference/counters.md").read_text("utf-8")
     section = page.split("## Connections\n")[1].split("\n## ")[0]
     documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
     code = "".join(

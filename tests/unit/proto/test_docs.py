@@ -14,7 +14,7 @@ from ipoibu._core import FaultyFabric, MemoryPort, MemorySwitch
 from ipoibu.proto.machine.table import Table
 from tests.interpreter import ROOT, run
 
-COUNTERS = (ROOT / "docs/counters.md").read_text(encoding="utf-8")
+COUNTERS = (ROOT / "docs/reference/counters.md").read_text(encoding="utf-8")
 
 
 def documented(section: str) -> set[str]:
@@ -37,11 +37,11 @@ def counted(source: str) -> set[str]:
 
 
 def test_the_state_machines_page_is_what_the_tables_say() -> None:
-    run(["docs/draw_state_machines.py", "--check"])
+    run(["docs/make/draw_state_machines.py", "--check"])
 
 
 def test_every_machine_is_drawn() -> None:
-    page = (ROOT / "docs/state-machines.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/state-machines.md").read_text(encoding="utf-8")
     machines = {
         value.name
         for module in pkgutil.walk_packages(ipoibu.proto.__path__, "ipoibu.proto.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The messages of an iWARP mesh (docs/mesh.md)."""
+"""The messages of an iWARP mesh (docs/use/mesh.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/counters.md names every counter of meshes and of links without multicast, and no other."""
+"""docs/reference/counters.md names every counter of meshes and of links without multicast, and no other."""
 
 from __future__ import annotations
 
