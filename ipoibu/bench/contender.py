@@ -25,7 +25,7 @@ from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.lab import NETDEV, Lab, LabError
 from ipoibu.lab.host import Host
 from ipoibu.lab.lab import NETDEV_MTU
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from ipoibu.lab.underlay import host_address
 
 MTU: Final = 2044
@@ -51,7 +51,7 @@ class Running:
 
     address: str
     pids: Sequence[int] = ()
-    sandboxes: Sequence[Namespace] = ()
+    sandboxes: Sequence[LabNamespace] = ()
     bound: str | None = None
 
     def ends(self, lab: Lab) -> Ends:

@@ -11,12 +11,12 @@ import sys
 
 from ipoibu import _core
 from ipoibu.host.tun import Tun
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 
 
 def main(arguments: list[str]) -> None:
     name, *paths = arguments
-    spaces = [Namespace(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)) for path in paths]
+    spaces = [LabNamespace(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)) for path in paths]
     first, second = (space.inside(lambda: Tun.open(name)) for space in spaces)
     print("ready", flush=True)
     _core.relay(first.fd, second.fd)

@@ -20,7 +20,7 @@ from ipoibu.bench.contender import QUIET, Running, need, processes, sh, wait_rea
 from ipoibu.bench.traffic import python
 from ipoibu.lab import NETDEV, Lab, LabError
 from ipoibu.lab.directory import work_directory
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from ipoibu.rootless.process import children_of
 
 PORTS: Final = range(5201, 5204)  # iperf3's and those of ipoibu.bench.stream and .echo
@@ -29,10 +29,10 @@ LONGEST_MTU: Final = "65520"  # pasta's default, and what slirp4netns(1) recomme
 
 
 @contextmanager
-def _namespace_of(pid: int) -> Iterator[Namespace]:
+def _namespace_of(pid: int) -> Iterator[LabNamespace]:
     """The network namespace of a process."""
     path = f"/proc/{pid}/ns/net"
-    namespace = Namespace(f"sandbox-{pid}", os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    namespace = LabNamespace(f"sandbox-{pid}", os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     try:
         yield namespace
     finally:
@@ -43,14 +43,14 @@ def _has_left(pid: int, namespace: int) -> bool:
     return os.stat(f"/proc/{pid}/ns/net").st_ino != namespace
 
 
-def _has_address(sandbox: Namespace, text: str) -> bool:
+def _has_address(sandbox: LabNamespace, text: str) -> bool:
     return text in sandbox.run(["ip", "-4", "address"]).stdout
 
 
 @contextmanager
 def _empty_sandboxes(
     lab: Lab,
-) -> Iterator[tuple[list[Namespace], list[int], list[subprocess.Popen[bytes]]]]:
+) -> Iterator[tuple[list[LabNamespace], list[int], list[subprocess.Popen[bytes]]]]:
     """Two user and network namespaces without a network, one on each host: the namespaces, the process that
     holds each, and a list for processes that end with them."""
     hosts = lab.hosts[:2]

@@ -19,7 +19,7 @@ import ipoibu
 from ipoibu.bench import process
 from ipoibu.bench.statistic import percentile
 from ipoibu.lab import LabError
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 
 Sample = dict[str, float]
 
@@ -31,8 +31,8 @@ class Ends:
     The receiver's programs bind `bound`. `pids` are the processes that forward; none if the kernel does.
     """
 
-    sender: Namespace
-    receiver: Namespace
+    sender: LabNamespace
+    receiver: LabNamespace
     address: str
     bound: str
     pids: Sequence[int] = ()
@@ -84,7 +84,7 @@ def parse_ping_us(text: str) -> list[float]:
     return [float(ms) * 1000 for ms in _RTT.findall(text)]
 
 
-def wait_listening(host: Namespace, port: int, kind: str) -> None:
+def wait_listening(host: LabNamespace, port: int, kind: str) -> None:
     """Wait until a socket of `host` is bound to `port`; `kind` is t (TCP) or u (UDP), as in ss."""
     deadline = time.monotonic() + START_S
     while not host.run(["ss", f"-Hln{kind}", "sport", "=", f":{port}"]).stdout.strip():

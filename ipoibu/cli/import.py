@@ -12,7 +12,7 @@ from ipoibu.base.errors import UsageError
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
-    from ipoibu.importer.assembly import Interface
+    from ipoibu.importer.assembly import ImportedInterface
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -85,7 +85,7 @@ def _devices(arguments: list[str]) -> dict[str, str]:
     return devices
 
 
-def _write(directory: Path, made: list[Interface]) -> None:
+def _write(directory: Path, made: list[ImportedInterface]) -> None:
     """Write a file for each interface, or none if one of them exists."""
     from ipoibu.importer.document import document
 

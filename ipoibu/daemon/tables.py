@@ -593,7 +593,7 @@ _HOST: Final = (
         (
             "daemon/interface/duplicates.py:Duplicates._backoffs",
             "daemon/interface/duplicates.py:Duplicates._timers",
-            "host/interface.py:Interface._unwanted",
+            "host/kernel_interface.py:KernelInterface._unwanted",
         ),
         (_LINK,),
         limits.ADDRESSES_MAX,

@@ -6,7 +6,7 @@ Where to look:
 - `tun`: creates and attaches the device
 - `persistent_tun`: a device that the administrator configures
 - `tap`: a device for guests
-- `interface`: MTU, addresses and routes of ours
+- `kernel_interface`: MTU, addresses and routes of ours
 - `netlink`: links, addresses and routes; alone uses pyroute2's messages
 - `messages`: those messages
 - `netsocket`: the socket, with dumps and errors

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from ipoibu.base.addr import IpAddress, IpInterface
 from ipoibu.base.errors import UsageError
-from ipoibu.host.interface import Interface, RouteSpec
+from ipoibu.host.kernel_interface import KernelInterface, RouteSpec
 from ipoibu.host.netlink import Link
 
 _log = logging.getLogger(__name__)
 
 
-class AttachedInterface(Interface):
+class AttachedInterface(KernelInterface):
     """An interface whose MTU, state, addresses and routes ipoibu never changes: it needs no capability."""
 
     duplicate_action = "the administrator has to remove it"

@@ -11,10 +11,10 @@ the kernel knows: by a route to the host alone, or as a neighbour on another int
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv6Address
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 from ipoibu.base.addr import IpNetwork
 from ipoibu.base.limits import PROXY_DELAY_MAX_S, PROXY_ENUMERATED_MAX, SYSCTL_POLL_S
@@ -31,20 +31,18 @@ _USER_HZ: Final = 100.0  # the unit of proxy_delay, on every architecture that L
 _log = logging.getLogger(__name__)
 
 
-class Proxies(Protocol):
-    """What an administrator wants."""
+class WantedProxies(NamedTuple):
+    """The networks that an administrator names, and whether the kernel's routes name further ones."""
 
-    @property
-    def networks(self) -> Sequence[IpNetwork]: ...
-    @property
-    def by_routes(self) -> bool: ...
+    networks: Sequence[IpNetwork] = ()
+    by_routes: bool = False
 
 
 class ProxiedSync:
     """Keeps `stack` up to date about what is behind the host of the interface `index`.
 
     The caller closes `netlink`. Call `changed` when `fileno` is readable, and `refresh` if that returns
-    True, at the start, after each change of `wanted`, and at least every `list_s` seconds.
+    True, at the start, after each change of what `wanted` returns, and at least every `list_s` seconds.
     """
 
     list_s: Final = SYSCTL_POLL_S
@@ -54,7 +52,7 @@ class ProxiedSync:
         index: int,
         stack: EndpointContract,
         netlink: Netlink,
-        wanted: Proxies,
+        wanted: Callable[[], WantedProxies],
         sysctls: Path = SYSCTLS,
     ) -> None:
         self._index = index
@@ -96,7 +94,7 @@ class ProxiedSync:
 
     def refresh(self) -> None:
         """Publish what is behind us, if it changed."""
-        networks, by_routes = tuple(self._wanted.networks), self._wanted.by_routes
+        networks, by_routes = self._wanted()
         has_any = bool(networks) or by_routes
         if has_any and not self._is_listening:  # an interface without proxies ignores routes
             self._is_listening = True
@@ -108,7 +106,7 @@ class ProxiedSync:
         singles = (it.network_address for it in networks if it.num_addresses == 1)
         behind = frozenset(ip for ip in singles if self._own_query.is_behind(ip))
         rules = ProxyRules(
-            networks,
+            tuple(networks),
             by_routes,
             behind,
             frozenset(self._listened(networks, by_routes)),

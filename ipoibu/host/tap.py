@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from ipoibu.host.interface import Interface, disable_ipv6
+from ipoibu.host.kernel_interface import KernelInterface, disable_ipv6
 from ipoibu.host.netlink import Link
 
 
-class TapInterface(Interface):
+class TapInterface(KernelInterface):
     """An interface that ipoibu gives an MTU and the state up, and nothing else: a bridge or a virtual
     machine has it. What the host does on it itself, if anything, makes the host one of the guests."""
 

@@ -25,7 +25,7 @@ _ANY_DEVICE: Final = "mlx5_{}"
 
 
 @dataclass(slots=True)
-class Interface:
+class ImportedInterface:
     """An interface as our configuration file has it: the texts of options by name, also of each child.
 
     `ports` are the devices by the names that the ports had in the files, several of a bond; None where no
@@ -54,7 +54,7 @@ class Interface:
         return self.ports.get(self.primary) or ""
 
 
-def assemble(reading: Reading, devices: Mapping[str, str]) -> list[Interface]:
+def assemble(reading: Reading, devices: Mapping[str, str]) -> list[ImportedInterface]:
     """Return the interfaces of all drafts. `devices` names devices by interface; the key "" is for all
     others. `UsageError` if a device is none, or belongs to an interface that no file describes."""
     for text in devices.values():
@@ -65,7 +65,7 @@ def assemble(reading: Reading, devices: Mapping[str, str]) -> list[Interface]:
     name_partitions(merged)
     join_ports(merged, reading.notes)
     _find_parents(merged)
-    made: dict[str, Interface] = {}
+    made: dict[str, ImportedInterface] = {}
     for draft in merged.values():
         if not draft.parent:
             _add_defaults(draft, reading.defaults)
@@ -164,9 +164,9 @@ def _guess_parents(merged: Mapping[str, Draft]) -> None:
             draft.leave(draft.place, f"no parent: here {draft.name} is a child of {draft.parent}")
 
 
-def _interface(draft: Draft, devices: Mapping[str, str]) -> Interface:
+def _interface(draft: Draft, devices: Mapping[str, str]) -> ImportedInterface:
     """Make an interface of the draft, without what `InterfaceConfig` refuses."""
-    made = Interface(draft.name, _devices(draft, devices), notes=draft.notes)
+    made = ImportedInterface(draft.name, _devices(draft, devices), notes=draft.notes)
     made.sources = [*draft.sources, *(place for port in draft.joined for place in port.sources)]
     made.primary = _primary(draft)
     made.needs_pkey = is_ambiguous(draft)
@@ -208,7 +208,7 @@ def _primary(draft: Draft) -> str:
     return ""
 
 
-def _add_child(parent: Interface, draft: Draft) -> None:
+def _add_child(parent: ImportedInterface, draft: Draft) -> None:
     """Add a table for the child, without what a child does not have."""
     pkey = draft.pkey
     assert pkey is not None
@@ -249,7 +249,7 @@ def _add_child(parent: Interface, draft: Draft) -> None:
         parent.notes.append(Note(place, str(error)))
 
 
-def _inherited(parent: Interface, option: str) -> Sequence[str]:
+def _inherited(parent: ImportedInterface, option: str) -> Sequence[str]:
     """The parent's value, or the default where it is one that other programs write down."""
     return parent.texts.get(option, ["datagram"] if option == "mode" else [])
 
@@ -259,7 +259,7 @@ def _options(error: UsageError) -> list[str]:
     return re.findall(r"--([a-z0-9-]+)", str(error))
 
 
-def _refusal(made: Interface) -> UsageError | None:
+def _refusal(made: ImportedInterface) -> UsageError | None:
     """Why `ipoibu up` would refuse the configuration, whatever the device is."""
     try:
         any_devices = [_ANY_DEVICE.format(number) for number in range(len(made.ports))]

@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ipoibu.daemon.config.options import BY_NAME
-from ipoibu.importer.assembly import Interface, option_texts
+from ipoibu.importer.assembly import ImportedInterface, option_texts
 
 _COLUMNS: Final = 100
 
 
-def document(made: Interface) -> str:
+def document(made: ImportedInterface) -> str:
     """The whole file. Without a device it is one that `ipoibu config check` refuses in words."""
     return "\n".join([*_head(made), *_device(made), *_tables(made)]) + "\n"
 
 
-def _head(made: Interface) -> Iterator[str]:
+def _head(made: ImportedInterface) -> Iterator[str]:
     sources = dict.fromkeys(str(place.path) for place in made.sources)
     yield from _comment(f"{made.name}: `ipoibu import` wrote this from {', '.join(sources)}", "")
     if made.notes:
@@ -28,7 +28,7 @@ def _head(made: Interface) -> Iterator[str]:
             yield from _comment(str(note), "  ")
 
 
-def _device(made: Interface) -> Iterator[str]:
+def _device(made: ImportedInterface) -> Iterator[str]:
     devices = made.devices
     if not devices:
         examples = [f"mlx5_{number}/1" for number in range(len(made.ports))]
@@ -59,7 +59,7 @@ def _list(texts: Sequence[str]) -> str:
     return _string(texts[0]) if len(texts) == 1 else f"[{', '.join(map(_string, texts))}]"
 
 
-def _tables(made: Interface) -> Iterator[str]:
+def _tables(made: ImportedInterface) -> Iterator[str]:
     yield from _settings(made.texts)
     for pkey, table in made.children.items():
         yield f"\n[child.{pkey}]"

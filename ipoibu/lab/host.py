@@ -20,7 +20,7 @@ import ipoibu
 from ipoibu.base.addr import IpAddress, IpInterface
 from ipoibu.daemon.control.client import Client
 from ipoibu.lab.errors import LabError
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from ipoibu.lab.subnet import LabSubnet
 from ipoibu.lab.underlay import Underlay
 
@@ -41,7 +41,7 @@ class Host:
     def __init__(
         self,
         number: int,
-        namespace: Namespace,
+        namespace: LabNamespace,
         work: Path,
         device: str,
         options: Sequence[str],

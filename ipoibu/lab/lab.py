@@ -25,7 +25,7 @@ from ipoibu.host.netlink import Netlink
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import INTERFACE, NETDEV, Host
-from ipoibu.lab.namespace import NETNS_DIR, Namespace, remove_stale
+from ipoibu.lab.namespace import NETNS_DIR, LabNamespace, remove_stale
 from ipoibu.lab.subnet import LabSubnet
 from ipoibu.lab.underlay import Underlay, anywhere, forward, gateway, router_addresses
 
@@ -67,8 +67,8 @@ class Lab(Closing):
                 "a subnet administrator needs a link: leave --underlay or --fabric out"
             )
         self.hosts: list[Host] = []
-        self.bridge: Namespace | None = None  # holds the ports p1, p2, ... of 3 and more hosts
-        self.router: Namespace | None = None  # holds those of a routed underlay
+        self.bridge: LabNamespace | None = None  # holds the ports p1, p2, ... of 3 and more hosts
+        self.router: LabNamespace | None = None  # holds those of a routed underlay
         self._count = hosts
         self._device = device
         self._netdev_mtu_bytes = netdev_mtu_bytes
@@ -76,7 +76,7 @@ class Lab(Closing):
         self._subnet = subnet
         self._underlay = underlay
         self._start = start
-        self._namespaces: list[Namespace] = []
+        self._namespaces: list[LabNamespace] = []
         self._work = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -133,8 +133,8 @@ class Lab(Closing):
         for host in self.hosts:
             host.wait_ready()
 
-    def _namespace(self, name: str) -> Namespace:
-        namespace = Namespace.create(name)
+    def _namespace(self, name: str) -> LabNamespace:
+        namespace = LabNamespace.create(name)
         self._namespaces.append(namespace)
         return namespace
 
@@ -149,7 +149,7 @@ class Lab(Closing):
 
         first.namespace.inside(join)
 
-    def _join_by_bridge(self, middle: Namespace) -> None:
+    def _join_by_bridge(self, middle: LabNamespace) -> None:
         self.bridge = middle
 
         def join() -> None:
@@ -173,7 +173,7 @@ class Lab(Closing):
 
         middle.inside(join)
 
-    def _join_by_router(self, middle: Namespace, underlay: Underlay) -> None:
+    def _join_by_router(self, middle: LabNamespace, underlay: Underlay) -> None:
         self.router = middle
 
         def join() -> None:

@@ -79,7 +79,7 @@ def enter(fd: int) -> None:
         setns(fd, CLONE_NEWNET)
 
 
-class Namespace:
+class LabNamespace:
     """A network namespace under /run/netns, which this process owns until `remove`."""
 
     def __init__(self, name: str, fd: int) -> None:

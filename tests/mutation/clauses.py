@@ -118,7 +118,10 @@ MUTATIONS: Final = (
     Mutation("I1", "ipoibu/base/addr.py", "+ guid[1:]", "+ guid[:7]"),
     Mutation("I2", "ipoibu/base/addr.py", "guid[0] | 0x02", "guid[0]"),
     Mutation(
-        "I3", "ipoibu/host/interface.py", "link.addr_gen_mode == self._addr_gen_mode:", "False:"
+        "I3",
+        "ipoibu/host/kernel_interface.py",
+        "link.addr_gen_mode == self._addr_gen_mode:",
+        "False:",
     ),
     Mutation("C3", _PROTO + "rc/policy.py", "self.config.refusal_private().pack()", 'b""'),
     Mutation(

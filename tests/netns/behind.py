@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 
 Sh = Callable[[Host, str], str]
 BEHIND, BEHIND6 = "10.77.0.200", "fd77::c8"
 FAR, FAR6 = "192.0.2.9", "fd77:2::9"
 
 
-def inside(pod: Namespace, *commands: str) -> None:
+def inside(pod: LabNamespace, *commands: str) -> None:
     for command in commands:
         done = pod.run(command.split())
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 
 
-def reaches(host: Host | Namespace, target: str) -> bool:
+def reaches(host: Host | LabNamespace, target: str) -> bool:
     return host.run(["ping", "-c1", "-W1", target]).returncode == 0
 
 
@@ -38,7 +38,7 @@ def forward(sh: Sh, router: Host, delay: int = 0) -> None:
 
 
 @contextmanager
-def wired(sh: Sh, router: Host, pod: Namespace) -> Iterator[None]:
+def wired(sh: Sh, router: Host, pod: LabNamespace) -> Iterator[None]:
     """A veth pair v0 (host) and v1 (pod), with FAR and FAR6 behind."""
     sh(router, f"ip link add v0 type veth peer name v1 netns {pod.name}")
     try:
@@ -61,7 +61,7 @@ def wired(sh: Sh, router: Host, pod: Namespace) -> Iterator[None]:
         router.run(["ip", "link", "del", "v0"])
 
 
-def put_behind(sh: Sh, router: Host, pod: Namespace) -> None:
+def put_behind(sh: Sh, router: Host, pod: LabNamespace) -> None:
     """Give the pod addresses of the link's networks, and the host routes to them."""
     inside(pod, f"ip address add {BEHIND}/32 dev v1", f"ip address add {BEHIND6}/128 dev v1 nodad")
     sh(router, f"ip route add {BEHIND}/32 dev v0; ip -6 route add {BEHIND6}/128 dev v0")

@@ -22,7 +22,7 @@ import pytest
 from ipoibu.host.netlink import Netlink
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import NETNS_DIR, Namespace
+from ipoibu.lab.namespace import NETNS_DIR, LabNamespace
 from tests.attack.attacker import Attacker
 from tests.lab_report import pytest_runtest_call
 from tests.privilege import pytest_collection_modifyitems, pytest_configure
@@ -81,10 +81,10 @@ def bare() -> Iterator[Lab]:
 
 
 @pytest.fixture
-def pods() -> Iterator[tuple[Namespace, Namespace]]:
+def pods() -> Iterator[tuple[LabNamespace, LabNamespace]]:
     """Two namespaces without any network."""
     names = [f"ipoibu-{os.getpid()}-pod{number}" for number in (1, 2)]
-    first, second = (Namespace.create(name) for name in names)
+    first, second = (LabNamespace.create(name) for name in names)
     try:
         yield first, second
     finally:
@@ -142,7 +142,7 @@ class BadWire:
     SOL_PACKET, PACKET_VNET_HDR, VNET_BYTES = 263, 15, 10
 
     def __init__(
-        self, bridge: Namespace, ports: tuple[str, str], seed: int, **chances: float
+        self, bridge: LabNamespace, ports: tuple[str, str], seed: int, **chances: float
     ) -> None:
         self._random = random.Random(seed)
         self._chances = chances
@@ -152,7 +152,7 @@ class BadWire:
         self._held: list[tuple[socket.socket, bytes]] = []
         self._thread = threading.Thread(target=self._run)
 
-    def _open(self, bridge: Namespace, port: str) -> socket.socket:
+    def _open(self, bridge: LabNamespace, port: str) -> socket.socket:
         def detach_and_open() -> socket.socket:
             with Netlink() as netlink:
                 link = netlink.link(port)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 
 Sh = Callable[[Host, str], str]
 
@@ -28,7 +28,7 @@ def gives_up(sh: Sh, host: Host, address: str) -> bool:
 
 
 @contextmanager
-def long_detection(guest: Namespace) -> Iterator[None]:
+def long_detection(guest: LabNamespace) -> Iterator[None]:
     """Have the guest's kernel probe for twenty seconds, instead of one, for a new address of its eth0."""
 
     def probe(times: int) -> None:

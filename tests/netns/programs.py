@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 
-Station = Host | Namespace
+Station = Host | LabNamespace
 
 _PRIVATE = """
 mount --make-rprivate / &&
@@ -22,7 +22,7 @@ mkdir -p /run/dbus /run/avahi-daemon /var/lib/chrony /var/lib/nginx /var/log/ngi
 """
 
 
-def namespace_of(station: Station) -> Namespace:
+def namespace_of(station: Station) -> LabNamespace:
     return station.namespace if isinstance(station, Host) else station
 
 

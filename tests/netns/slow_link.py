@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 from ipoibu.base.errors import BadFrame
 from ipoibu.host.tun import IFF_NO_PI, IFF_TUN, TUNSETIFF
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from ipoibu.proto.ethernet_config import EthernetConfig
 from ipoibu.wire import ip, udp
 from tests.doubles.ethernet_host import EthernetHost
@@ -30,7 +30,7 @@ MTU: Final = 2044
 _TICK_S: Final = 0.002
 
 
-def _device(namespace: Namespace, name: str, mode: int) -> int:
+def _device(namespace: LabNamespace, name: str, mode: int) -> int:
     def make() -> int:
         fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), mode | IFF_NO_PI))
@@ -71,7 +71,7 @@ class SlowLink:
         with self._lock:
             return what()
 
-    def tap(self, namespace: Namespace, config: EthernetConfig | None = None) -> EthernetHost:
+    def tap(self, namespace: LabNamespace, config: EthernetConfig | None = None) -> EthernetHost:
         """Make the TAP `ib0` of a host with Ethernet hand-off."""
         fd = _device(namespace, "ib0", IFF_TAP)
         self._fds.append(fd)
@@ -88,7 +88,7 @@ class SlowLink:
 
         return self.call(again)  # type: ignore[no-any-return]
 
-    def tun(self, namespace: Namespace, *addresses: str) -> Host:
+    def tun(self, namespace: LabNamespace, *addresses: str) -> Host:
         """Make the TUN `ib0` of an ordinary host with these addresses."""
         fd = _device(namespace, "ib0", IFF_TUN)
         self._fds.append(fd)

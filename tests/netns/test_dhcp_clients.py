@@ -17,7 +17,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from tests.netns.conftest import Until
 
 pytestmark = pytest.mark.netns
@@ -62,10 +62,10 @@ class Program:
 
 
 @contextmanager
-def running(place: Host | Namespace, work: Path, command: list[str]) -> Iterator[Program]:
+def running(place: Host | LabNamespace, work: Path, command: list[str]) -> Iterator[Program]:
     """Run a program with /run, /var/lib and a resolv.conf of its own."""
     path = work / f"{place.name}.{command[0]}"
-    namespace = place if isinstance(place, Namespace) else place.namespace
+    namespace = place if isinstance(place, LabNamespace) else place.namespace
     with path.open("wb") as out:
         process = namespace.popen(
             ["unshare", "-m", "sh", "-c", _PRIVATE, "sh", *command],
@@ -205,7 +205,7 @@ def test_kea_serves_the_link_behind_a_relay_agent(three: Lab, tmp_path: Path, un
 
 
 def test_isc_dhcp_server_on_ethernet_serves_the_link_behind_a_relay_agent(
-    three: Lab, pods: tuple[Namespace, Namespace], tmp_path: Path, until: Until
+    three: Lab, pods: tuple[LabNamespace, LabNamespace], tmp_path: Path, until: Until
 ) -> None:
     """It refuses the type of an interface of ipoibu, and that of ib_ipoib."""
     relay, _, client = three.hosts

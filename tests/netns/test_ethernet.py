@@ -19,7 +19,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from ipoibu.wire.ip import Ipv4
 from tests.netns.behind import inside, reaches
 from tests.netns.conftest import Cli, Until
@@ -36,7 +36,7 @@ class Bridged:
     """The first host has a TAP in a bridge with two guests, the second an ordinary interface."""
 
     lab: Lab
-    guests: tuple[Namespace, Namespace]
+    guests: tuple[LabNamespace, LabNamespace]
 
     @property
     def host(self) -> Host:
@@ -50,7 +50,7 @@ class Bridged:
         return int(self.host.ask("stats")[name])
 
 
-def plug(host: Host, guest: Namespace, number: int) -> None:
+def plug(host: Host, guest: LabNamespace, number: int) -> None:
     """Give the guest a veth in the bridge, with its MAC and addresses."""
     mtu = host.ask("show")["mtu"]
     port, (ipv4, ipv6) = f"v{number}", GUESTS[number]
@@ -82,7 +82,7 @@ def bridged(request: pytest.FixtureRequest) -> Iterator[Bridged]:
         for each in lab.hosts:
             each.start()
         guests = tuple(
-            Namespace.create(f"ipoibu-{os.getpid()}-guest-{mode}-{number}") for number in (1, 2)
+            LabNamespace.create(f"ipoibu-{os.getpid()}-guest-{mode}-{number}") for number in (1, 2)
         )
         for number, guest in enumerate(guests):
             stack.callback(guest.remove)
@@ -161,7 +161,7 @@ def test_a_guest_cannot_take_the_address_of_another(bridged: Bridged, until: Unt
     until(lambda: reaches(bridged.far, GUESTS[0][0]))
 
 
-def inside_python(place: Namespace, program: str) -> None:
+def inside_python(place: LabNamespace, program: str) -> None:
     done = place.run(["python3", "-c", program])
     assert done.returncode == 0, done.stderr
 
@@ -176,7 +176,7 @@ def test_an_address_that_is_bound_belongs_to_its_guest_alone(until: Until, cli: 
         far.start()
         for command in ("add br0 type bridge", "set br0 up", "set ib0 master br0"):
             assert host.run(["ip", "link", *command.split()]).returncode == 0
-        thief = Namespace.create(f"ipoibu-{os.getpid()}-thief")
+        thief = LabNamespace.create(f"ipoibu-{os.getpid()}-thief")
         stack.callback(thief.remove)
         plug(host, thief, 1)
         inside(thief, f"ip address add {GUESTS[0][0]}/24 dev eth0")
@@ -263,7 +263,7 @@ def test_events_of_guests_are_printed_as_they_happen(
     assert (moved["hwaddr"], moved["former"]) == (MACS[1], MACS[0])
 
 
-def _talks_from(guest: Namespace, address: str, far: str) -> bool:
+def _talks_from(guest: LabNamespace, address: str, far: str) -> bool:
     """Have the guest use another address for one packet; the monitor may not listen yet."""
     inside(guest, f"ip address add {address}/32 dev eth0")
     guest.run(["ping", "-c1", "-W1", "-I", address, far])

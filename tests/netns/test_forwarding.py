@@ -19,7 +19,7 @@ import pytest
 from ipoibu.daemon.control.client import Client
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from tests.netns.conftest import Until
 from tests.netns.programs import Station
 from tests.netns.streams import moved, transfer
@@ -77,11 +77,11 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def routed(sh: Sh, mode: str) -> Iterator[tuple[Lab, Namespace]]:
+def routed(sh: Sh, mode: str) -> Iterator[tuple[Lab, LabNamespace]]:
     """The second host forwards between the link and a pod's Ethernet; the first has routes to the pod."""
     with Lab(2, options=["--mode", mode]) as lab:
         first, router = lab.hosts
-        pod = Namespace.create(f"{router.namespace.name}-pod")
+        pod = LabNamespace.create(f"{router.namespace.name}-pod")
         try:
             sh(router, f"ip link add v0 type veth peer name v1 netns {pod.name}")
             sh(router, "ip link set v0 up; ip address add 192.0.2.1/24 dev v0")
@@ -105,7 +105,7 @@ def routed(sh: Sh, mode: str) -> Iterator[tuple[Lab, Namespace]]:
 
 @pytest.mark.parametrize("address", [POD, POD6])
 def test_a_stream_to_an_ethernet_stays_in_large_frames(
-    routed: tuple[Lab, Namespace], mode: str, until: Until, address: str
+    routed: tuple[Lab, LabNamespace], mode: str, until: Until, address: str
 ) -> None:
     lab, pod = routed
     first, router = lab.hosts
@@ -133,7 +133,7 @@ def test_a_stream_to_an_ethernet_stays_in_large_frames(
 
 @pytest.mark.parametrize("version", ["ipv4", "ipv6"])
 def test_a_stream_from_an_ethernet_stays_in_large_frames(
-    routed: tuple[Lab, Namespace], mode: str, until: Until, version: str
+    routed: tuple[Lab, LabNamespace], mode: str, until: Until, version: str
 ) -> None:
     lab, pod = routed
     first, router = lab.hosts
@@ -143,7 +143,7 @@ def test_a_stream_from_an_ethernet_stays_in_large_frames(
 
 
 def test_nat_hides_an_ethernet_behind_the_address_of_the_interface(
-    routed: tuple[Lab, Namespace], mode: str, sh: Sh, until: Until
+    routed: tuple[Lab, LabNamespace], mode: str, sh: Sh, until: Until
 ) -> None:
     """The first host has no route back to the pod: it sees the router alone."""
     lab, pod = routed

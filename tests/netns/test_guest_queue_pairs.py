@@ -12,7 +12,7 @@ import pytest
 
 from ipoibu.base.addr import HwAddr
 from ipoibu.lab import Lab
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from tests.netns.behind import inside, reaches
 from tests.netns.conftest import Until
 from tests.netns.test_ethernet import GUESTS, MACS, Bridged, plug
@@ -42,7 +42,7 @@ def world(*options: str) -> Iterator[Bridged]:
         ):
             assert host.run(["sh", "-c", command]).returncode == 0
         names = [f"ipoibu-{os.getpid()}-pair-{next(_SERIAL)}" for _ in range(2)]
-        guests = [Namespace.create(name) for name in names]
+        guests = [LabNamespace.create(name) for name in names]
         for number, guest in enumerate(guests):
             stack.callback(guest.remove)
             plug(host, guest, number)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.base.addr import Mac
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from ipoibu.proto.ethernet.macs import hashed
 from ipoibu.proto.ethernet_config import EthernetConfig
 from ipoibu.proto.neigh.dad import State
@@ -43,7 +43,7 @@ GROUP, GROUP6 = "239.1.2.3", "ff15::123"
 _SERIAL = itertools.count()
 
 
-def sh(namespace: Namespace, *commands: str) -> str:
+def sh(namespace: LabNamespace, *commands: str) -> str:
     out = ""
     for command in commands:
         done = namespace.run(["sh", "-c", command])
@@ -52,7 +52,7 @@ def sh(namespace: Namespace, *commands: str) -> str:
     return out
 
 
-def reaches(namespace: Namespace, target: str, count: int = 1, wait_s: int = 2) -> bool:
+def reaches(namespace: LabNamespace, target: str, count: int = 1, wait_s: int = 2) -> bool:
     """Return whether one of five attempts gets answers: the slow link belongs to the test's process,
     which a busy machine may stop."""
     words = ["ping", "-c", str(count), "-i", "0.2", "-W", str(wait_s), target]
@@ -64,10 +64,10 @@ class World:
     """A host whose bridge has a TAP and two guests, and a far host of the link with a TUN."""
 
     link: SlowLink
-    bridge: Namespace
-    guest: Namespace
-    guest2: Namespace
-    far: Namespace
+    bridge: LabNamespace
+    guest: LabNamespace
+    guest2: LabNamespace
+    far: LabNamespace
     tap: EthernetHost
     tun: Host
 
@@ -100,7 +100,7 @@ def world(config: EthernetConfig | None = None) -> Iterator[World]:
     with ExitStack() as stack:
         places = []
         for name in ("bridge", "guest", "guest2", "far"):
-            place = Namespace.create(f"ipoibu-{os.getpid()}-{name}{number}")
+            place = LabNamespace.create(f"ipoibu-{os.getpid()}-{name}{number}")
             stack.callback(place.remove)
             places.append(place)
         bridge, guest, guest2, far = places
@@ -284,7 +284,7 @@ def test_a_guest_receives_the_group_that_it_joins(shared: World, group: str, unt
     until(lambda: not shared.is_joined(group))
 
 
-def join(place: Namespace, receiver: socket.socket, group: str) -> None:
+def join(place: LabNamespace, receiver: socket.socket, group: str) -> None:
     index = place.inside(lambda: socket.if_nametoindex("eth0"))
     address = ip_address(group)
     if isinstance(address, IPv4Address):

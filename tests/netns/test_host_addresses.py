@@ -10,7 +10,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from tests.netns.conftest import Cli, Until
 
 pytestmark = pytest.mark.netns
@@ -135,7 +135,7 @@ def test_proxy_entries_and_the_subnet_router_anycast_address_are_answered_for(
 
 
 def test_proxy_arp_answers_for_the_hosts_behind_a_router(
-    lab: Lab, pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+    lab: Lab, pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     first, router = lab.hosts
     behind, _ = pods

@@ -22,7 +22,7 @@ import pytest
 from ipoibu.host.cpu_latency import CPU_LATENCY_PATH
 from ipoibu.lab import Lab, LabError
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import NETNS_DIR, Namespace, enter
+from ipoibu.lab.namespace import NETNS_DIR, LabNamespace, enter
 from ipoibu.rootless.process import children_of
 
 pytestmark = pytest.mark.netns
@@ -402,17 +402,17 @@ def test_two_labs_of_one_process_keep_apart() -> None:
 
 def test_a_lab_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     created: list[str] = []
-    real = Namespace.create.__func__  # type: ignore[attr-defined]
+    real = LabNamespace.create.__func__  # type: ignore[attr-defined]
 
-    def fail_at_the_third(cls: type[Namespace], name: str) -> Namespace:
+    def fail_at_the_third(cls: type[LabNamespace], name: str) -> LabNamespace:
         if len(created) == 2:
             raise OSError(28, "No space left on device")
         created.append(name)
         made = real(cls, name)
-        assert isinstance(made, Namespace)
+        assert isinstance(made, LabNamespace)
         return made
 
-    monkeypatch.setattr(Namespace, "create", classmethod(fail_at_the_third))
+    monkeypatch.setattr(LabNamespace, "create", classmethod(fail_at_the_third))
     with pytest.raises(OSError, match="No space"), Lab(hosts=3, start=False):
         pass
     assert created

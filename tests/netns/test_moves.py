@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab import Lab
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from ipoibu.rootless.process import children_of
 
 pytestmark = pytest.mark.netns
@@ -49,32 +49,32 @@ def up(bare: Lab) -> Iterator[Lab]:
         assert "Traceback" not in host.log()
 
 
-def _run(namespace: Namespace, *words: str) -> subprocess.CompletedProcess[str]:
+def _run(namespace: LabNamespace, *words: str) -> subprocess.CompletedProcess[str]:
     process = namespace.popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     out, _ = process.communicate(timeout=60)
     return subprocess.CompletedProcess(words, process.returncode, out.decode())
 
 
-def _ip(namespace: Namespace, words: str) -> str:
+def _ip(namespace: LabNamespace, words: str) -> str:
     done = _run(namespace, "ip", *words.split())
     assert done.returncode == 0, done.stdout
     return done.stdout
 
 
-def _ipoibu(namespace: Namespace, *words: str) -> subprocess.CompletedProcess[str]:
+def _ipoibu(namespace: LabNamespace, *words: str) -> subprocess.CompletedProcess[str]:
     return _run(namespace, sys.executable, "-m", "ipoibu.cli", *words)
 
 
-def _reaches(namespace: Namespace, target: str) -> bool:
+def _reaches(namespace: LabNamespace, target: str) -> bool:
     return _run(namespace, "ping", "-c1", "-W1", target).returncode == 0
 
 
-def _await_replies(until: Until, namespace: Namespace, *targets: str) -> None:
+def _await_replies(until: Until, namespace: LabNamespace, *targets: str) -> None:
     for target in targets:
         until(partial(_reaches, namespace, target))
 
 
-def _configure_as_cni(pod: Namespace, name: str) -> None:
+def _configure_as_cni(pod: LabNamespace, name: str) -> None:
     _ip(pod, f"address add 10.77.0.9/24 dev {name}")
     _ip(pod, f"address add fd77::9/64 dev {name}")
     _ip(pod, f"link set {name} up")
@@ -85,7 +85,7 @@ OPTIONS = [[], pytest.param(["--user", "nobody"], marks=pytest.mark.root), ["--s
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_interface_works_where_a_container_gets_it_and_back_home(
-    bare: Lab, pods: tuple[Namespace, Namespace], until: Until, options: list[str]
+    bare: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until, options: list[str]
 ) -> None:
     first, second = bare.hosts
     first.options += options
@@ -111,7 +111,7 @@ def test_the_interface_works_where_a_container_gets_it_and_back_home(
 
 
 def test_changes_in_the_new_namespace_are_followed(
-    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     """Addresses, routes with gateways, groups and sysctls."""
     first, second = up.hosts
@@ -144,7 +144,7 @@ def test_changes_in_the_new_namespace_are_followed(
 
 
 def test_policy_rules_of_the_new_namespace_decide(
-    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, second = up.hosts
     pod = pods[0]
@@ -158,7 +158,7 @@ def test_policy_rules_of_the_new_namespace_decide(
 
 
 def test_commands_find_the_interface_in_both_namespaces(
-    up: Lab, pods: tuple[Namespace, Namespace], until: Until, runtime: Path
+    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until, runtime: Path
 ) -> None:
     first, _ = up.hosts
     home, (pod, further) = first.namespace, pods
@@ -209,7 +209,7 @@ def test_a_new_name_is_followed(up: Lab, until: Until) -> None:
 
 
 def test_the_interface_ends_in_words_with_its_namespace(
-    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, _ = up.hosts
     pod = pods[0]
@@ -223,7 +223,7 @@ def test_the_interface_ends_in_words_with_its_namespace(
 
 
 def test_removal_ends_it_in_words_after_a_move(
-    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, _ = up.hosts
     pod = pods[0]
@@ -235,7 +235,7 @@ def test_removal_ends_it_in_words_after_a_move(
 
 
 def test_it_is_followed_through_ten_moves_in_a_row(
-    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, second = up.hosts
     at = first.namespace
@@ -248,7 +248,7 @@ def test_it_is_followed_through_ten_moves_in_a_row(
 
 
 def test_without_the_right_it_ends_and_says_what_is_missing(
-    bare: Lab, pods: tuple[Namespace, Namespace], until: Until, tmp_path: Path
+    bare: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until, tmp_path: Path
 ) -> None:
     first = bare.hosts[0]
     command = ["up", "ib0", "--device", "soft:eth0"]
@@ -321,7 +321,7 @@ with NamespaceHelper("t0", None, Stage.SECCOMP) as helper, Tun.open("t0") as tun
 
 
 def test_the_helper_opens_what_the_daemon_needs_and_nothing_else(
-    pods: tuple[Namespace, Namespace],
+    pods: tuple[LabNamespace, LabNamespace],
 ) -> None:
     done = _run(pods[0], sys.executable, "-c", ATTEMPTS)
     assert json.loads(done.stdout) == {
@@ -361,7 +361,7 @@ with NamespaceHelper("t0", None, Stage.SECCOMP) as helper, Tun.open("t0") as tun
 
 
 def test_an_answer_of_the_helper_that_comes_too_late_is_passed_over(
-    pods: tuple[Namespace, Namespace],
+    pods: tuple[LabNamespace, LabNamespace],
 ) -> None:
     done = _run(pods[0], sys.executable, "-c", LATE)
     assert done.stdout == "the namespace helper does not answer\nTrue True\n"
@@ -385,7 +385,7 @@ with name.open() as namespace, NamespaceHelper("t0", None, Stage.SECCOMP, namesp
 
 
 def test_a_namespace_by_a_descriptor_of_the_daemon_is_one_to_the_helper_too(
-    pods: tuple[Namespace, Namespace],
+    pods: tuple[LabNamespace, LabNamespace],
 ) -> None:
     """/proc/self is another process there, which has closed the descriptor."""
     done = _run(pods[0], sys.executable, "-c", BY_DESCRIPTOR, str(pods[1].path))
@@ -397,12 +397,12 @@ import os, subprocess
 from ipoibu.base.errors import NoSuchDevice
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.tun import Tun
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from ipoibu.sandbox.stages import Stage
 
 def is_refused(helper, number):
     name = f"ipoibu-{os.getpid()}-ending{number}"
-    namespace = Namespace.create(name)
+    namespace = LabNamespace.create(name)
     with Tun.open("t0") as tun:
         subprocess.run(["ip", "link", "set", "t0", "netns", name], check=True)
         moved = helper.locate(tun.fd)
@@ -426,14 +426,14 @@ with NamespaceHelper("t0", None, Stage.SECCOMP) as helper:
 
 
 def test_the_helper_finds_no_interface_while_its_namespace_ends(
-    pods: tuple[Namespace, Namespace],
+    pods: tuple[LabNamespace, LabNamespace],
 ) -> None:
     """The TUN is still there, but nothing can enter its namespace any more."""
     assert _run(pods[0], sys.executable, "-c", ENDING).stdout == "True\n"
 
 
 def test_an_interface_in_another_namespace_moves_on(
-    bare: Lab, pods: tuple[Namespace, Namespace], until: Until
+    bare: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     """`--netns` and a move together: the first namespace may then lose its name."""
     first, second = bare.hosts
@@ -453,7 +453,7 @@ def test_an_interface_in_another_namespace_moves_on(
 
 
 def test_groups_of_programs_in_the_new_namespace_are_joined(
-    up: Lab, pods: tuple[Namespace, Namespace], until: Until
+    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, _ = up.hosts
     pod = pods[0]
@@ -470,7 +470,9 @@ def test_groups_of_programs_in_the_new_namespace_are_joined(
     until(lambda: "239.1.2.3" not in groups())
 
 
-def test_a_child_moves_by_itself(up: Lab, pods: tuple[Namespace, Namespace], until: Until) -> None:
+def test_a_child_moves_by_itself(
+    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+) -> None:
     first, second = up.hosts
     pod = pods[0]
     for number, host in enumerate(up.hosts, start=1):

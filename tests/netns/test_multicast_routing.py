@@ -14,7 +14,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from tests.netns.conftest import Until
 from tests.netns.frr import frr
 from tests.netns.multicast import Place, arrives
@@ -43,7 +43,7 @@ def world(sh: Sh) -> Iterator[World]:
         other.addresses = [ip_interface("10.88.0.3/24"), ip_interface("fd88::3/64")]
         lab.start()
         router.ask("child-add", pkey="0x8001", address=["10.88.0.2/24", "fd88::2/64"])
-        pod = Namespace.create(f"{router.namespace.name}-pod")
+        pod = LabNamespace.create(f"{router.namespace.name}-pod")
         stack.callback(pod.remove)
         sh(router, f"ip link add v0 type veth peer name v1 netns {pod.name}")
         stack.callback(router.run, ["ip", "link", "del", "v0"])

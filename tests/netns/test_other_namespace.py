@@ -15,7 +15,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 
 pytestmark = pytest.mark.netns
 
@@ -25,7 +25,7 @@ Until = Callable[..., object]
 
 
 @pytest.fixture
-def hosts(bare: Lab, pods: tuple[Namespace, Namespace]) -> Iterator[tuple[Host, Host]]:
+def hosts(bare: Lab, pods: tuple[LabNamespace, LabNamespace]) -> Iterator[tuple[Host, Host]]:
     """Two hosts that put their interfaces into the namespaces."""
     first, second = bare.hosts
     for host, pod in zip(bare.hosts, pods, strict=True):
@@ -36,13 +36,13 @@ def hosts(bare: Lab, pods: tuple[Namespace, Namespace]) -> Iterator[tuple[Host, 
         host.stop()
 
 
-def _inside(pod: Namespace, *words: str) -> subprocess.CompletedProcess[str]:
+def _inside(pod: LabNamespace, *words: str) -> subprocess.CompletedProcess[str]:
     process = pod.popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     out, _ = process.communicate(timeout=60)
     return subprocess.CompletedProcess(words, process.returncode, out.decode())
 
 
-def _ipoibu(pod: Namespace, *words: str) -> str:
+def _ipoibu(pod: LabNamespace, *words: str) -> str:
     done = _inside(pod, sys.executable, "-m", "ipoibu.cli", *words)
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -53,7 +53,7 @@ def _tasks(pid: int | None, file: str) -> set[str]:
 
 
 def test_packets_of_both_families_go_between_the_namespaces(
-    hosts: tuple[Host, Host], pods: tuple[Namespace, Namespace], until: Until
+    hosts: tuple[Host, Host], pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     for target in ("10.77.0.2", "fd77::2"):
         ping = ["ping", "-c3", "-i0.1", "-W5", target]
@@ -64,7 +64,7 @@ def test_packets_of_both_families_go_between_the_namespaces(
 
 
 def test_the_kernels_state_is_followed_in_the_other_namespace(
-    hosts: tuple[Host, Host], pods: tuple[Namespace, Namespace], until: Until
+    hosts: tuple[Host, Host], pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     for number, pod in enumerate(pods, start=1):
         assert _inside(pod, "ip", "addr", "add", f"10.78.0.{number}/24", "dev", "ib0").stdout == ""
@@ -84,7 +84,7 @@ def test_the_kernels_state_is_followed_in_the_other_namespace(
 
 
 def test_commands_reach_the_interface_from_both_namespaces(
-    hosts: tuple[Host, Host], pods: tuple[Namespace, Namespace], cli: Cli, until: Until
+    hosts: tuple[Host, Host], pods: tuple[LabNamespace, LabNamespace], cli: Cli, until: Until
 ) -> None:
     first, pod = hosts[0], pods[0]
     until(lambda: _inside(pod, "ping", "-c1", "-W1", "10.77.0.2").returncode == 0)
@@ -108,7 +108,7 @@ def test_commands_reach_the_interface_from_both_namespaces(
     ids=["root", "nobody"],
 )
 def test_every_thread_is_confined_and_two_namespaces_are_in_use(
-    bare: Lab, pods: tuple[Namespace, Namespace], options: list[str]
+    bare: Lab, pods: tuple[LabNamespace, LabNamespace], options: list[str]
 ) -> None:
     host, pod = bare.hosts[0], pods[0]
     host.options += ["--netns", str(pod.path), *options]
@@ -131,7 +131,7 @@ def test_every_thread_is_confined_and_two_namespaces_are_in_use(
 
 
 def test_the_interface_ends_in_words_when_its_namespace_loses_its_name(
-    bare: Lab, pods: tuple[Namespace, Namespace], until: Until
+    bare: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     host, pod = bare.hosts[0], pods[0]
     host.options += ["--netns", pod.name]
@@ -143,7 +143,7 @@ def test_the_interface_ends_in_words_when_its_namespace_loses_its_name(
 
 
 def test_the_interface_ends_in_words_with_the_process_of_its_namespace(
-    bare: Lab, pods: tuple[Namespace, Namespace], until: Until
+    bare: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     host = bare.hosts[0]
     process = pods[0].popen(["sleep", "600"])

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.lab import Lab
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from tests.doubles.page_blocks import ROOT, Block, blocks, missing, pages
 from tests.doubles.page_sessions import ELSEWHERE, SESSIONS
 
@@ -74,7 +74,7 @@ def attempt(session: Callable[[str], list[tuple[Block, str]]]) -> None:
         compare(block, printed)
 
 
-def run(clone: Path, script: str, namespace: Namespace | None = None) -> str:
+def run(clone: Path, script: str, namespace: LabNamespace | None = None) -> str:
     """What the shell and its background jobs print."""
     environment = {"PATH": f"{clone}/.venv/bin:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:

@@ -12,7 +12,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from tests.netns.behind import (
     BEHIND,
     BEHIND6,
@@ -40,7 +40,7 @@ def counted(host: Host, name: str) -> int:
 
 
 def test_hosts_behind_a_proxy_are_reached_and_reach_others(
-    lab: Lab, pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+    lab: Lab, pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     """The first host believes all of 10.77.0.0/24, fd77::/64 and 192.0.2.0/24, fd77:2::/64 to be on the
     link."""
@@ -87,7 +87,7 @@ def test_hosts_behind_a_proxy_are_reached_and_reach_others(
 
 
 def test_nothing_answers_for_the_link_itself_and_for_what_has_no_route(
-    pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     """The options name networks; an answer for a host of the link would take its packets away."""
     options = ["--proxy", "10.77.0.0/24", "--proxy", "fd77::/64", "--proxy", "203.0.113.0/24"]
@@ -117,7 +117,7 @@ def test_nothing_answers_for_the_link_itself_and_for_what_has_no_route(
 
 
 def test_by_routes_everything_behind_is_answered_for_except_by_the_default_route(
-    pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     with Lab(2) as lab, wired(sh, lab.hosts[1], pods[0]):
         first, router = lab.hosts
@@ -140,7 +140,7 @@ def test_by_routes_everything_behind_is_answered_for_except_by_the_default_route
 
 
 def test_an_address_that_moves_behind_another_host_takes_its_traffic_along(
-    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
     """Both routers name it; the one to which it comes announces it when its route changes."""
     options = ["--proxy", BEHIND, "--proxy", BEHIND6]
@@ -165,7 +165,7 @@ def test_an_address_that_moves_behind_another_host_takes_its_traffic_along(
 
 
 def test_a_new_queue_pair_is_announced_for_what_is_behind_it(
-    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
     """The client learns it without a packet of its own: a change of mode makes another queue pair."""
     options = ["--proxy", BEHIND, "--proxy", BEHIND6]
@@ -188,7 +188,7 @@ def _hwaddrs(client: Host) -> set[Any]:
 
 
 def test_the_delay_of_the_kernel_lets_the_owner_answer_first(
-    pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     """A host of the link has the address, too: its answer comes at once, the proxy's later."""
     with Lab(3, options=["--proxy", BEHIND]) as lab, wired(sh, lab.hosts[1], pods[0]):
@@ -213,7 +213,7 @@ def test_the_delay_of_the_kernel_lets_the_owner_answer_first(
 
 
 def test_the_kernel_s_sysctl_says_how_long_answers_wait(
-    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
     with Lab(2) as lab, wired(sh, lab.hosts[1], pods[0]):
         first, router = lab.hosts
@@ -250,7 +250,7 @@ END"""
 
 
 def test_hosts_behind_a_proxy_are_found_on_a_link_without_multicast(
-    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
     """The proxy tells the peers its solicited-node groups as any others."""
     with Lab(2, start=False) as lab, wired(sh, lab.hosts[1], pods[0]):
@@ -291,7 +291,7 @@ vrrp_instance one {{
 
 
 def test_vrrp_moves_what_is_behind_two_routers(
-    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
     """keepalived gives the route to the router that is the master, and the proxy there announces it."""
     with Lab(3, options=["--proxy", BEHIND]) as lab:
@@ -332,7 +332,7 @@ ROUTED, ROUTED6 = "198.51.100.7", "fd77:9::7"
 
 @pytest.mark.parametrize("compatible", [1, 0])
 def test_by_routes_the_proxy_follows_a_routing_daemon(
-    pods: tuple[Namespace, Namespace], sh: Sh, until: Until, compatible: int
+    pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until, compatible: int
 ) -> None:
     """The pod announces its addresses by BGP, and withdraws them: the router answers for them meanwhile.
 
@@ -383,7 +383,7 @@ vrrp_instance behind {{
 
 
 def test_an_address_that_hosts_behind_us_share_by_vrrp_stays_reachable(
-    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
     """keepalived moves it between two hosts of the Ethernet; the link sees the same router all the time."""
     options = ["--proxy", BEHIND, "--proxy", BEHIND6]
@@ -413,13 +413,13 @@ def test_an_address_that_hosts_behind_us_share_by_vrrp_stays_reachable(
                 "ip -6 route add default via fd77:2::1",
             )
 
-        def holds(pod: Namespace) -> bool:
+        def holds(pod: LabNamespace) -> bool:
             return f" {BEHIND}/" in pod.run(["ip", "address", "show", "dev", "v1"]).stdout
 
         def config(priority: int) -> str:
             return BEHIND_US.format(priority=priority, behind=BEHIND, behind6=BEHIND6)
 
-        def is_reached(by: Namespace) -> None:
+        def is_reached(by: LabNamespace) -> None:
             until(lambda: holds(by) and not holds(pods[1 - pods.index(by)]))
             for target in (BEHIND, BEHIND6):
                 until(lambda target=target: reaches(client, target))
@@ -435,7 +435,7 @@ def test_an_address_that_hosts_behind_us_share_by_vrrp_stays_reachable(
 
 
 def test_a_probe_for_a_host_behind_us_finds_it_in_use(
-    pods: tuple[Namespace, Namespace], sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
     """Duplicate address detection of IPv6: the prober gives the address up (RFC 4862 §5.4)."""
     with Lab(2, options=["--proxy", BEHIND6]) as lab, wired(sh, lab.hosts[1], pods[0]):
@@ -449,7 +449,7 @@ def test_a_probe_for_a_host_behind_us_finds_it_in_use(
 
 
 def test_the_doctor_says_why_nobody_is_answered_for(
-    pods: tuple[Namespace, Namespace], cli: Cli, sh: Sh, until: Until
+    pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     options = ["--proxy", BEHIND, "--proxy", BEHIND6, "--proxy", "203.0.113.0/24"]
     with Lab(2, options=options) as lab, wired(sh, lab.hosts[1], pods[0]):

@@ -14,7 +14,7 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.host import Host
-from ipoibu.lab.namespace import Namespace
+from ipoibu.lab.namespace import LabNamespace
 from tests.netns.behind import inside, reaches
 from tests.netns.conftest import Until
 from tests.netns.detection import long_detection
@@ -29,7 +29,7 @@ class Bridges:
 
     mode: str
     hosts: list[Host]
-    guests: list[Namespace]
+    guests: list[LabNamespace]
 
     def neighbour(self, place: int) -> str:
         """The MAC that a guest has in its cache for the other guest's IPv4 address."""
@@ -61,7 +61,7 @@ def bridges(request: pytest.FixtureRequest) -> Iterator[Bridges]:
             host.addresses = []
             host.start()
             name = f"ipoibu-{os.getpid()}-bridge-{request.param}-{number}"
-            guests.append(Namespace.create(name))
+            guests.append(LabNamespace.create(name))
             stack.callback(guests[-1].remove)
             for command in ("add br0 type bridge", "set br0 up", "set ib0 master br0"):
                 done = host.run(["ip", "link", *command.split()])

@@ -39,7 +39,7 @@ from ipoibu.sandbox.user import User
 
 if TYPE_CHECKING:
     from ipoibu.daemon.metrics.metrics_server import ListenAddress
-    from ipoibu.host.interface import RouteSpec
+    from ipoibu.host.kernel_interface import RouteSpec
     from ipoibu.host.netns import NetworkNamespace
 
 _Config = TypeVar("_Config", bound="InterfaceConfig")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ipoibu.daemon.metrics.metrics_server import ListenAddress
     from ipoibu.fabric.faults import FaultSpec
     from ipoibu.fabric.mesh.peer_key import PeerKey
-    from ipoibu.host.interface import RouteSpec
+    from ipoibu.host.kernel_interface import RouteSpec
     from ipoibu.host.netns import NetworkNamespace
     from ipoibu.sandbox.stages import Stage
     from ipoibu.sandbox.user import User
@@ -113,7 +113,7 @@ def _check_place(address: IpInterface, text: str) -> None:
 
 def parse_route(text: str) -> RouteSpec:
     """Read `DST[,via=GW]`, where DST is a network in CIDR form or `default`."""
-    from ipoibu.host.interface import RouteSpec
+    from ipoibu.host.kernel_interface import RouteSpec
 
     destination, *options = text.split(",")
     _check_zone(text, f"route {text!r}")

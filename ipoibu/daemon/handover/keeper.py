@@ -25,7 +25,7 @@ from ipoibu.base.limits import NEIGH_KEPT_MAX, QUEUES_MAX
 from ipoibu.daemon.process.notify import await_notices, notify
 from ipoibu.endpoint.handover import HandedNeighbour
 from ipoibu.fabric.base import KeptPort
-from ipoibu.host.interface import Leased, RouteSpec
+from ipoibu.host.kernel_interface import Leased, RouteSpec
 from ipoibu.host.tun import Tun
 
 _FIRST_FD: Final = 3  # SD_LISTEN_FDS_START

@@ -14,7 +14,7 @@ from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.handover.keeper import Keeper, KeptInterface, neighbours_of
 from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.endpoint.handover import HandedNeighbour, Handover
-from ipoibu.host.interface import Interface
+from ipoibu.host.kernel_interface import KernelInterface
 from ipoibu.host.tun import Tun
 from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
@@ -37,7 +37,7 @@ class Succession:
         self._keeper = keeper
         self._loop = loop
         self._endpoint: EndpointContract | None = None
-        self._interface: Interface | None = None
+        self._interface: KernelInterface | None = None
         self._checked: set[IpAddress] = set()  # addresses that no other host has
         self._leased: dict[int, IpAddress] = {}  # by DHCP, by IP version
         self._timer: asyncio.TimerHandle | None = None
@@ -66,7 +66,7 @@ class Succession:
             return Handover()
         return Handover(checked=before.checked, neighbours=before.neighbours)
 
-    def clear_up(self, interface: Interface) -> None:
+    def clear_up(self, interface: KernelInterface) -> None:
         """Remove the addresses and routes that the configuration has no more, and leave leases to the
         clients that run on."""
         if self.before is None:
@@ -79,13 +79,13 @@ class Succession:
 
     # What the next process gets
 
-    def begin(self, tun: Tun, endpoint: EndpointContract, interface: Interface) -> None:
+    def begin(self, tun: Tun, endpoint: EndpointContract, interface: KernelInterface) -> None:
         """Leave the interface to the next process from now on."""
         self._endpoint = endpoint
         self._interface = interface
         self._keeper.keep(tun, endpoint.socket_fd, self._state(endpoint, interface))
 
-    def follow(self, interface: Interface) -> None:
+    def follow(self, interface: KernelInterface) -> None:
         """The interface has moved to another network namespace, where no next process looks for it."""
         self._interface = interface
         self._keeper.forget(self._config.name)
@@ -144,7 +144,7 @@ class Succession:
     def _state(
         self,
         endpoint: EndpointContract,
-        interface: Interface,
+        interface: KernelInterface,
         neighbours: tuple[HandedNeighbour, ...] = (),
     ) -> KeptInterface:
         spec = interface.spec

@@ -17,7 +17,7 @@ from ipoibu.base.errors import UsageError
 from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.config.options import BY_NAME
 from ipoibu.daemon.config.parsers import Proxied
-from ipoibu.host.interface import RouteSpec
+from ipoibu.host.kernel_interface import RouteSpec
 from ipoibu.proto.ethernet_config import EthernetConfig
 
 _log = logging.getLogger(__name__)

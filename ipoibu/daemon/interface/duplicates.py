@@ -6,23 +6,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from ipoibu.base.addr import IpAddress
 from ipoibu.base.errors import IpoibuError
 from ipoibu.base.limits import ADDRESSES_MAX, DUPLICATE_RETRY_MAX_S, DUPLICATE_RETRY_MIN_S
+from ipoibu.host.kernel_interface import KernelInterface
 from ipoibu.proto.machine.backoff import Backoff
 
 _log: Final = logging.getLogger(__name__)
-
-
-class AddressHolder(Protocol):
-    """The part of `ipoibu.host.interface.Interface` that this file uses."""
-
-    duplicate_action: str  # for the log: who removes a duplicate address
-
-    def drop(self, address: IpAddress) -> bool: ...
-    def retry(self, address: IpAddress) -> None: ...
 
 
 class Duplicates:
@@ -39,7 +31,7 @@ class Duplicates:
         self._backoffs: dict[IpAddress, Backoff] = {}
         self._timers: dict[IpAddress, asyncio.TimerHandle] = {}
 
-    def lost(self, address: IpAddress, holder: AddressHolder) -> None:
+    def lost(self, address: IpAddress, holder: KernelInterface) -> None:
         """Give `address` up: detection found that it belongs to another host."""
         backoff = self._backoffs.setdefault(
             address, Backoff(DUPLICATE_RETRY_MIN_S, DUPLICATE_RETRY_MAX_S)
@@ -72,7 +64,7 @@ class Duplicates:
         _log.warning("%s: the interface has the address %s again", self._name, address)
         return True
 
-    def retry_all(self, holder: AddressHolder) -> None:
+    def retry_all(self, holder: KernelInterface) -> None:
         """Try every address again: the link that came up may have other hosts on it."""
         for address in list(self._timers):
             self._cancel(address)
@@ -82,7 +74,7 @@ class Duplicates:
         for address in list(self._timers):
             self._cancel(address)
 
-    def _retry(self, address: IpAddress, holder: AddressHolder) -> None:
+    def _retry(self, address: IpAddress, holder: KernelInterface) -> None:
         self._timers.pop(address, None)
         try:
             holder.retry(address)

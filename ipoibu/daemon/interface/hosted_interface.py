@@ -40,7 +40,7 @@ from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.endpoint.handover import Handover
 from ipoibu.fabric.link_speed import set_speed
-from ipoibu.host.interface import Interface, InterfaceSpec, RouteSpec
+from ipoibu.host.kernel_interface import InterfaceSpec, KernelInterface, RouteSpec
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.namespace_helper import NamespaceHelper
 from ipoibu.host.netlink import Link, Netlink
@@ -216,7 +216,7 @@ class HostedInterface:
     def _make_side(self, spec: InterfaceSpec) -> KernelSide:
         netlink = Netlink(self._namespace)
         try:
-            make: type[Interface] = Interface
+            make: type[KernelInterface] = KernelInterface
             stack: EndpointContract | NoStack = self.endpoint
             if self.config.tun == "attach":
                 make = AttachedInterface
@@ -227,7 +227,7 @@ class HostedInterface:
                 self._interface,
                 netlink,
                 stack,
-                self._proxies,
+                self._proxies.wanted,
                 loop=self._loop,
                 on_failure=self._cannot_follow,
                 follow=self._follow,

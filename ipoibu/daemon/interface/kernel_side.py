@@ -13,10 +13,10 @@ from ipoibu.endpoint.callbacks import OnFailure
 from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.host.arp_sync import ArpSync
 from ipoibu.host.group_sync import GroupSync
-from ipoibu.host.interface import Interface
+from ipoibu.host.kernel_interface import KernelInterface
 from ipoibu.host.netlink import Link, Netlink
 from ipoibu.host.proxy_entry_sync import ProxySync
-from ipoibu.host.proxy_network_sync import ProxiedSync, Proxies
+from ipoibu.host.proxy_network_sync import ProxiedSync, WantedProxies
 from ipoibu.host.route_sync import NoStack, RouteSync
 
 
@@ -29,10 +29,10 @@ class KernelSide:
 
     def __init__(
         self,
-        interface: Interface,
+        interface: KernelInterface,
         netlink: Netlink,
         endpoint: EndpointContract | NoStack,
-        proxies: Proxies,
+        wanted_proxies: Callable[[], WantedProxies],
         *,
         loop: asyncio.AbstractEventLoop,
         on_failure: OnFailure,
@@ -50,7 +50,7 @@ class KernelSide:
         self._stack.callback(self._watch.close)
         self._groups: GroupSync | None = None
         self._proxies: ProxySync | None = None
-        self._wanted_proxies = proxies
+        self._wanted_proxies = wanted_proxies
         self._proxied: ProxiedSync | None = None
         self._proxied_watch: SyncWatch | None = None
 

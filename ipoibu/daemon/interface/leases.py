@@ -13,28 +13,16 @@ import logging
 import os
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final
 
-from ipoibu.base.addr import IpAddress, IpInterface
+from ipoibu.base.addr import IpAddress
 from ipoibu.base.errors import IpoibuError
 from ipoibu.daemon.control.socket_paths import namespace_dir
-from ipoibu.host.interface import RouteSpec
+from ipoibu.host.kernel_interface import KernelInterface, RouteSpec
 from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
 
 _log: Final = logging.getLogger(__name__)
-
-
-class LeaseHolder(Protocol):
-    """The part of `ipoibu.host.interface.Interface` that this file uses."""
-
-    def take_lease(
-        self,
-        address: IpInterface,
-        routes: tuple[RouteSpec, ...] = ...,
-        lifetimes_s: tuple[float, float] = ...,
-    ) -> None: ...
-    def drop_lease(self, version: int = ...) -> None: ...
 
 
 class Leases:
@@ -49,13 +37,13 @@ class Leases:
         self._name = name
         self._mtu = mtu
         self._set_mtu = set_mtu
-        self._holder: LeaseHolder | None = None
+        self._holder: KernelInterface | None = None
         self._early: dict[int, Callable[[], None]] = {}  # by IP version
         self._lease: Lease | None = None
         self._lease6: Lease6 | None = None
         self._path = namespace_dir() / f"{name}.resolv.conf"
 
-    def begin(self, holder: LeaseHolder) -> None:
+    def begin(self, holder: KernelInterface) -> None:
         """Give leases to `holder` from now on: the kernel's interface, or what follows it in another network
         namespace."""
         self._holder = holder

@@ -14,6 +14,7 @@ from ipoibu.base.addr import IpAddress, IpNetwork
 from ipoibu.base.errors import UsageError
 from ipoibu.base.limits import PROXY_NETWORKS_MAX
 from ipoibu.daemon.config.parsers import Proxied, parse_proxy
+from ipoibu.host.proxy_network_sync import WantedProxies
 
 _TEXT_MAX: Final = 64
 
@@ -49,6 +50,9 @@ class ProxyTable:
     def by_routes(self) -> bool:
         """Return whether the kernel's routes say what to answer for."""
         return Proxied.ROUTES in self._all()
+
+    def wanted(self) -> WantedProxies:
+        return WantedProxies(self.networks, self.by_routes)
 
     def replace(self, given: Iterable[Wish]) -> None:
         """Take another value of the option; `UsageError` if it is too long."""

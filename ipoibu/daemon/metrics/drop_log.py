@@ -38,7 +38,7 @@ class _Reason:
     backoff: Backoff = field(default_factory=lambda: Backoff(DROP_LOG_MIN_S, DROP_LOG_MAX_S))
 
 
-class Drops:
+class CountedDrops:
     """Finds drops to log. The first drop for a reason gets a line at once. While drops go on, the next
     lines follow after 1, 2, 4 .. 60 minutes. After 60 minutes without drops the waits begin anew."""
 
@@ -91,7 +91,7 @@ class DropLog:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(IpoibuError):  # the endpoint ends first
-            drops = Drops(await loop.run_in_executor(self._executor, self._endpoint.stats))
+            drops = CountedDrops(await loop.run_in_executor(self._executor, self._endpoint.stats))
             while True:
                 await asyncio.sleep(DROP_LOOK_S)
                 stats = await loop.run_in_executor(self._executor, self._endpoint.stats)

@@ -17,7 +17,7 @@ from ipoibu.daemon.config.parsers import Proxied
 from ipoibu.daemon.control.server import Action
 from ipoibu.daemon.interface.children import Children
 from ipoibu.endpoint.contract import EndpointContract
-from ipoibu.host.interface import RouteSpec
+from ipoibu.host.kernel_interface import RouteSpec
 from ipoibu.proto.ethernet_config import EthernetConfig
 
 Talk = Callable[[Children], Awaitable[None]]

@@ -31,7 +31,7 @@ from ipoibu.fabric.base import Capabilities
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.plain import PlainPort
 from ipoibu.fabric.verbs.node_type import is_iwarp
-from ipoibu.host.interface import InterfaceSpec
+from ipoibu.host.kernel_interface import InterfaceSpec
 from ipoibu.proto.groups.link_params import partition_params
 
 SEED: Final = 46

@@ -16,7 +16,7 @@ from ipoibu.base.errors import Closed
 from ipoibu.base.ib import PartitionParams
 from ipoibu.daemon.metrics import drop_log
 from ipoibu.daemon.metrics.counters import counter
-from ipoibu.daemon.metrics.drop_log import DropLog, Drops
+from ipoibu.daemon.metrics.drop_log import CountedDrops, DropLog
 from tests.doubles.endpoint import EndpointDouble
 
 SOURCES: Final = {"fabric.drop_too_long": "fe80::7", "fabric.drop_qkey": "192.0.2.7"}
@@ -24,7 +24,7 @@ SOURCES: Final = {"fabric.drop_too_long": "fe80::7", "fabric.drop_qkey": "192.0.
 
 def test_a_reason_is_logged_at_once_and_then_after_1_2_4_minutes() -> None:
     stats = {"tx_no_route": 7, "tx_packets": 1}
-    drops = Drops(stats)
+    drops = CountedDrops(stats)
     assert drops.look(0.0, stats) == []
     logged = []
     for second in range(1, 7 * 60 + 2):
@@ -39,7 +39,7 @@ def test_a_reason_is_logged_at_once_and_then_after_1_2_4_minutes() -> None:
 
 
 def test_a_reason_that_paused_for_long_begins_anew() -> None:
-    drops = Drops({"tx_no_route": 0})
+    drops = CountedDrops({"tx_no_route": 0})
     assert drops.look(0.0, {"tx_no_route": 1})
     assert drops.look(60.0, {"tx_no_route": 2})
     assert drops.look(10_000.0, {"tx_no_route": 3})
@@ -48,11 +48,11 @@ def test_a_reason_that_paused_for_long_begins_anew() -> None:
 
 def test_counters_of_the_engine_of_one_queue_and_of_no_drop_make_no_line() -> None:
     names = ("engine.arp_short", "queue.0.tx_no_route", "rx_echo", "wakeups", "unheard_of")
-    assert Drops(dict.fromkeys(names, 0)).look(1.0, dict.fromkeys(names, 9)) == []
+    assert CountedDrops(dict.fromkeys(names, 0)).look(1.0, dict.fromkeys(names, 9)) == []
 
 
 def test_a_counter_that_begins_anew_is_no_drop() -> None:
-    drops = Drops({"fabric.drop_qpn": 100})
+    drops = CountedDrops({"fabric.drop_qpn": 100})
     assert drops.look(1.0, {"fabric.drop_qpn": 0}) == []
     assert drops.look(2.0, {"fabric.drop_qpn": 2}) == [("fabric.drop_qpn", 2)]
 

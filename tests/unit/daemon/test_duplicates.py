@@ -15,13 +15,12 @@ from ipoibu.base.addr import IpAddress
 from ipoibu.base.errors import LinkError
 from ipoibu.base.limits import ADDRESSES_MAX, DUPLICATE_RETRY_MIN_S
 from ipoibu.daemon.interface.duplicates import Duplicates
+from ipoibu.host.kernel_interface import KernelInterface
 
 ADDRESS = ipaddress.ip_address("10.0.0.1")
 
 
-class Holder:
-    duplicate_action = "the interface removes it"
-
+class Holder(KernelInterface):
     def __init__(self, *, is_own: bool = True) -> None:
         self.is_own = is_own
         self.log: list[str] = []

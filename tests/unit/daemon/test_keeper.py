@@ -14,7 +14,7 @@ import pytest
 from ipoibu.base.addr import HwAddr, PKey, Qpn
 from ipoibu.daemon.handover.keeper import Keeper, KeptInterface
 from ipoibu.endpoint.handover import HandedNeighbour
-from ipoibu.host.interface import Leased, RouteSpec
+from ipoibu.host.kernel_interface import Leased, RouteSpec
 from ipoibu.host.tun import Tun
 
 PEER = "00:2b:35:bb:fe:80:00:00:00:00:00:00:00:00:00:ff:fe:00:00:02"

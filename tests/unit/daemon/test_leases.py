@@ -14,7 +14,7 @@ from ipoibu.base.addr import IpInterface
 from ipoibu.base.errors import LinkError
 from ipoibu.daemon.interface import leases
 from ipoibu.daemon.interface.leases import Leases, resolv_conf
-from ipoibu.host.interface import RouteSpec
+from ipoibu.host.kernel_interface import KernelInterface, RouteSpec
 from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
 
@@ -39,7 +39,7 @@ NEW: Final = Lease6(
 )
 
 
-class Holder:
+class Holder(KernelInterface):
     """Notes what the kernel's interface gets."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from ipoibu.daemon.control.server import Action
 from ipoibu.daemon.interface.children import Children
 from ipoibu.daemon.interface.reloader import Outcome, Reloader
 from ipoibu.endpoint.contract import EndpointContract
-from ipoibu.host.interface import RouteSpec
+from ipoibu.host.kernel_interface import RouteSpec
 from ipoibu.proto.ethernet_config import EthernetConfig
 
 LINK_MTU = 2044

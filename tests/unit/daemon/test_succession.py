@@ -19,7 +19,7 @@ from ipoibu.daemon.handover.keeper import Keeper, KeptInterface
 from ipoibu.daemon.handover.succession import Succession
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.handover import HandedNeighbour, Handover
-from ipoibu.host.interface import Leased
+from ipoibu.host.kernel_interface import Leased
 from ipoibu.wire.dhcp_lease import Lease
 
 OWN: Final = HwAddr.parse("00:2b:35:bb:fe:80:00:00:00:00:00:00:00:00:00:ff:fe:00:00:01")

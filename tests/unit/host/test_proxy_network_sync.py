@@ -13,7 +13,7 @@ from ipoibu.base.addr import IpAddress, IpNetwork
 from ipoibu.base.limits import PROXY_DELAY_MAX_S
 from ipoibu.host.monitor import Notice
 from ipoibu.host.netlink import RTM_NEWROUTE, Link, Netlink
-from ipoibu.host.proxy_network_sync import ProxiedSync
+from ipoibu.host.proxy_network_sync import ProxiedSync, WantedProxies
 from ipoibu.proto.neigh.proxy_networks import AskRouteBehind, ProxyRules
 from tests.doubles.endpoint import EndpointDouble
 from tests.unit.host.route_messages import message
@@ -72,10 +72,13 @@ class Bench(EndpointDouble):
             (sysctls / family / "conf/lo").mkdir(parents=True)
             self.write(family, "neigh/lo/proxy_delay", 0)
             self.write(family, "conf/lo/forwarding", 1)
-        self.sync = ProxiedSync(INDEX, self, self.kernel, self, sysctls)
+        self.sync = ProxiedSync(INDEX, self, self.kernel, self.wanted, sysctls)
 
     def write(self, family: str, path: str, value: int) -> None:
         (self.sysctls / family / path).write_text(f"{value}\n")
+
+    def wanted(self) -> WantedProxies:
+        return WantedProxies(self.networks, self.by_routes)
 
     def proxied_changed(self, rules: ProxyRules) -> None:
         self.log.append(rules)

@@ -12,7 +12,7 @@ import pytest
 from ipoibu.base.errors import UsageError
 from ipoibu.base.limits import CHILDREN_MAX
 from ipoibu.daemon.config.interface_config import faults
-from ipoibu.importer.assembly import Interface, assemble
+from ipoibu.importer.assembly import ImportedInterface, assemble
 from ipoibu.importer.document import document
 from ipoibu.importer.sources import read_files
 
@@ -24,7 +24,7 @@ CHILD = (
 ALL_DEVICES = {"": "mlx5_0/1"}
 
 
-def made_of(directory: Path, **texts: str) -> list[Interface]:
+def made_of(directory: Path, **texts: str) -> list[ImportedInterface]:
     """Write files by name, in which __ stands for a dot, and assemble what they hold."""
     paths = []
     for name, text in texts.items():
@@ -33,7 +33,7 @@ def made_of(directory: Path, **texts: str) -> list[Interface]:
     return assemble(read_files(paths), ALL_DEVICES)
 
 
-def toml(made: Interface, directory: Path) -> dict[str, Any]:
+def toml(made: ImportedInterface, directory: Path) -> dict[str, Any]:
     """The content of its file, which `ipoibu config check` accepts."""
     path = directory / f"{made.name}.toml"
     path.write_text(document(made))
@@ -41,7 +41,7 @@ def toml(made: Interface, directory: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text())
 
 
-def whys(made: Interface) -> list[str]:
+def whys(made: ImportedInterface) -> list[str]:
     return [note.why for note in made.notes]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.daemon.config.interface_config import InterfaceConfig
-from ipoibu.importer.assembly import Interface, assemble
+from ipoibu.importer.assembly import ImportedInterface, assemble
 from ipoibu.importer.document import document
 from ipoibu.importer.sources import read_files
 
@@ -28,7 +28,7 @@ FILES = {
 CHILD = "[connection]\nid=storage\ntype=infiniband\n[infiniband]\np-key=32773\nparent={}\n"
 
 
-def imported(directory: Path, name: str, *files: str) -> list[Interface]:
+def imported(directory: Path, name: str, *files: str) -> list[ImportedInterface]:
     paths = []
     for file in files:
         paths.append(directory / file.replace("NAME", name))
@@ -37,7 +37,7 @@ def imported(directory: Path, name: str, *files: str) -> list[Interface]:
     return assemble(read_files(paths), {"": "mlx5_0"})
 
 
-def up(made: Interface, directory: Path) -> InterfaceConfig:
+def up(made: ImportedInterface, directory: Path) -> InterfaceConfig:
     """What `ipoibu up` makes of the file."""
     path = directory / f"{made.name}.toml"
     path.write_text(document(made))

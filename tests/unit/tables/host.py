@@ -37,6 +37,7 @@ from ipoibu.endpoint.interface.shell import Shell
 from ipoibu.endpoint.subnet.allmulticast import AllMulticast
 from ipoibu.host import route_sync
 from ipoibu.host.group_sync import GroupSync
+from ipoibu.host.kernel_interface import KernelInterface
 from ipoibu.host.netsocket import NLM_F_REPLACE
 from ipoibu.host.route_message import RT_TABLE_MAIN, RouteEntry, RouteReader
 from ipoibu.host.route_query import RouteQuery
@@ -192,8 +193,9 @@ class PingsUnderWay(Filling):
         return is_waiting
 
 
-class _Holder:
-    duplicate_action = "the interface removes it"
+class _Holder(KernelInterface):
+    def __init__(self) -> None:
+        """It has no kernel behind it."""
 
     def drop(self, address: IpAddress) -> bool:
         return False

@@ -17,7 +17,7 @@ import pytest
 
 from ipoibu.base.limits import PEER_LOGS_PER_S
 from ipoibu.daemon.metrics.counters import sections
-from ipoibu.daemon.metrics.drop_log import Drops
+from ipoibu.daemon.metrics.drop_log import CountedDrops
 from ipoibu.daemon.tables import TABLES, CoreTable, Table
 from tests.unit.tables import engine, ethernet, host, peers
 from tests.unit.tables.filling import Filling
@@ -110,7 +110,7 @@ def test_a_table_of_the_core_is_logged_by_its_counter(table: CoreTable) -> None:
     (name,) = (it.prefix + table.counter for it in sections() if table.counter in it.counters)
     if name.startswith("engine."):
         return
-    lines = Drops({name: 0}).look(1.0, {name: table.cap})
+    lines = CountedDrops({name: 0}).look(1.0, {name: table.cap})
     assert lines == ([(name, table.cap)] if table.is_logged else [])
 
 

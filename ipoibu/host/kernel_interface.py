@@ -114,7 +114,7 @@ LEASE_METRIC: Final = 1024
 _CHOSEN_MODES: Final = (IN6_ADDR_GEN_MODE_STABLE_PRIVACY, IN6_ADDR_GEN_MODE_RANDOM)
 
 
-class Interface:
+class KernelInterface:
     """Keeps one existing interface in the state of its spec. Belongs to one thread."""
 
     duplicate_action = "the interface removes it"

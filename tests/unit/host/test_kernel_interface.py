@@ -8,7 +8,13 @@ import pytest
 from ipoibu.base.addr import link_local
 from ipoibu.base.errors import LinkError, NoSuchDevice
 from ipoibu.base.limits import ADDRESSES_MAX
-from ipoibu.host.interface import Interface, InterfaceSpec, Leased, RouteSpec, disable_ipv6
+from ipoibu.host.kernel_interface import (
+    InterfaceSpec,
+    KernelInterface,
+    Leased,
+    RouteSpec,
+    disable_ipv6,
+)
 from ipoibu.host.netlink import IFA_F_STABLE_PRIVACY, Link, Netlink
 
 IFA_F_PERMANENT = 0x80  # linux/if_addr.h: the kernel's own has it too
@@ -63,7 +69,7 @@ def test_an_interface_without_ipv6_state_needs_no_switching_off() -> None:
 
 def test_an_interface_that_is_gone_is_no_such_device() -> None:
     with Netlink() as netlink, pytest.raises(NoSuchDevice, match="ib0"):
-        Interface(_spec(2044), netlink)
+        KernelInterface(_spec(2044), netlink)
 
 
 class Recorder(Netlink):
@@ -116,7 +122,7 @@ class Recorder(Netlink):
 def test_the_mtu_comes_before_up_and_addresses_after_it() -> None:
     with Recorder([]) as netlink:
         spec = _spec(2044, address="10.0.0.1/24", route="10.1.0.0/16")
-        Interface(spec, netlink).configure()
+        KernelInterface(spec, netlink).configure()
         assert netlink.log == [
             "mtu_bytes=2044",
             "txqueuelen=1000",
@@ -130,13 +136,13 @@ def test_the_mtu_comes_before_up_and_addresses_after_it() -> None:
 
 def test_a_link_too_small_for_ipv6_gets_no_link_local_address() -> None:
     with Recorder([]) as netlink:
-        Interface(_spec(1020, address="10.0.0.1/24"), netlink).configure()
+        KernelInterface(_spec(1020, address="10.0.0.1/24"), netlink).configure()
         assert netlink.log == ["mtu_bytes=1020", "txqueuelen=1000", "up=True", "add 10.0.0.1/24"]
 
 
 def test_an_mtu_above_the_links_is_set_back_and_a_smaller_one_is_left() -> None:
     with Recorder([]) as netlink:
-        interface = Interface(_spec(2044), netlink)
+        interface = KernelInterface(_spec(2044), netlink)
         interface.hold_mtu(Link(7, "ib0", 9000, True, None))
         assert netlink.log == ["mtu_bytes=2044"]
         interface.hold_mtu(Link(7, "ib0", 1500, True, None))
@@ -151,7 +157,7 @@ def test_another_mtu_of_the_link_is_taken_over_but_not_against_someones_smaller_
     held: int, link: int, log: list[str]
 ) -> None:
     with Recorder([]) as netlink:
-        interface = Interface(_spec(2044), netlink)
+        interface = KernelInterface(_spec(2044), netlink)
         interface.follow_mtu(link, Link(7, "ib0", held, True, None))
         assert netlink.log == log
         interface.hold_mtu(Link(7, "ib0", 9000, True, None))
@@ -172,7 +178,7 @@ def test_the_ring_holds_more_packets_where_all_are_short(
 def test_another_mode_changes_the_ring_with_the_mtu() -> None:
     with Recorder([]) as netlink:
         spec = InterfaceSpec("ib0", 2044, GUID, takes_superframes=False)
-        interface = Interface(spec, netlink)
+        interface = KernelInterface(spec, netlink)
         interface.follow_mtu(65520, Link(7, "ib0", 2044, True, None))
         assert netlink.log == ["txqueuelen=1000", "mtu_bytes=65520"]
 
@@ -180,7 +186,7 @@ def test_another_mode_changes_the_ring_with_the_mtu() -> None:
 def test_a_duplicate_is_taken_off_and_not_set_again_when_the_interface_comes_back() -> None:
     with Recorder(["10.0.0.1/24", "fd00::1/64"]) as netlink:
         spec = InterfaceSpec("ib0", 2044, GUID, [ipaddress.ip_interface("fd00::1/64")])
-        interface = Interface(spec, netlink)
+        interface = KernelInterface(spec, netlink)
         interface.drop(ipaddress.ip_address("fd00::1"))
         assert netlink.log == ["remove fd00::1/64"]
         netlink.log.clear()
@@ -192,7 +198,7 @@ def test_a_duplicate_is_taken_off_and_not_set_again_when_the_interface_comes_bac
 def test_what_the_kernel_removes_with_a_duplicate_comes_back() -> None:
     """Without promote_secondaries the secondaries of a subnet go with its first address."""
     with Recorder(["10.0.0.1/24", "10.0.0.5/24", "10.0.0.6/24"]) as netlink:
-        interface = Interface(_spec(2044, address="10.0.0.1/24"), netlink)
+        interface = KernelInterface(_spec(2044, address="10.0.0.1/24"), netlink)
         netlink.collateral = {ipaddress.ip_interface("10.0.0.6/24")}
         assert interface.drop(ipaddress.ip_address("10.0.0.5")) is False
         netlink.collateral = {ipaddress.ip_interface("10.0.0.5/24")}
@@ -204,7 +210,7 @@ def test_what_the_kernel_removes_with_a_duplicate_comes_back() -> None:
 def test_the_memory_of_duplicates_is_bounded() -> None:
     """A host of the link can advertise any number of prefixes, and then claim each address."""
     with Recorder([]) as netlink:
-        interface = Interface(_spec(2044), netlink)
+        interface = KernelInterface(_spec(2044), netlink)
         for number in range(2 * ADDRESSES_MAX):
             interface.drop(ipaddress.ip_address((0xFD << 120) + number))
             assert len(interface._unwanted) <= ADDRESSES_MAX
@@ -212,7 +218,7 @@ def test_the_memory_of_duplicates_is_bounded() -> None:
 
 def test_a_duplicate_of_the_spec_is_set_again_by_a_retry() -> None:
     with Recorder(["fe80::215:5dff:fd33:ff0b/64"]) as netlink:
-        interface = Interface(_spec(2044), netlink)
+        interface = KernelInterface(_spec(2044), netlink)
         link_local = ipaddress.ip_address("fe80::215:5dff:fd33:ff0b")
         assert interface.drop(link_local) is True
         interface.retry(link_local)
@@ -222,7 +228,7 @@ def test_a_duplicate_of_the_spec_is_set_again_by_a_retry() -> None:
 def test_a_link_local_address_that_the_kernel_invented_goes_and_ours_comes() -> None:
     with Recorder(["10.0.0.1/24", "fe80::7/64"]) as netlink:
         netlink.invented = {"fe80::5054:1234:9:1": IFA_F_STABLE_PRIVACY | IFA_F_PERMANENT}
-        Interface(_spec(2044), netlink).restore()
+        KernelInterface(_spec(2044), netlink).restore()
         assert netlink.log == [
             "kernel_link_local=False",
             "remove fe80::5054:1234:9:1/64",
@@ -232,7 +238,7 @@ def test_a_link_local_address_that_the_kernel_invented_goes_and_ours_comes() -> 
 
 def test_an_address_of_dhcpv6_has_lifetimes_and_each_renewal_refreshes_them() -> None:
     with Recorder([]) as netlink:
-        interface = Interface(_spec(2044), netlink)
+        interface = KernelInterface(_spec(2044), netlink)
         address = ipaddress.ip_interface("fd00::7/128")
         interface.take_lease(address, lifetimes_s=(500, 1000))
         interface.take_lease(address, lifetimes_s=(600, 1200))
@@ -255,7 +261,7 @@ def test_an_address_of_dhcpv6_has_lifetimes_and_each_renewal_refreshes_them() ->
 
 def test_an_address_of_the_configuration_that_dhcpv6_grants_too_stays_for_ever() -> None:
     with Recorder([]) as netlink:
-        interface = Interface(_spec(2044, address="fd00::7/128"), netlink)
+        interface = KernelInterface(_spec(2044, address="fd00::7/128"), netlink)
         interface.take_lease(ipaddress.ip_interface("fd00::7/128"), lifetimes_s=(500, 1000))
         interface.drop_lease(6)
         assert netlink.log == ["add fd00::7/128"]
@@ -263,7 +269,7 @@ def test_an_address_of_the_configuration_that_dhcpv6_grants_too_stays_for_ever()
 
 def test_a_lease_that_the_kernel_dropped_while_it_was_down_comes_back_until_its_end() -> None:
     with Recorder([]) as netlink:
-        interface = Interface(_spec(2044), netlink)
+        interface = KernelInterface(_spec(2044), netlink)
         interface.take_lease(ipaddress.ip_interface("fd00::7/128"), lifetimes_s=(500, 1000))
         netlink.log.clear()
         interface.restore()
@@ -278,7 +284,7 @@ def test_a_lease_of_an_earlier_process_stays_until_its_client_says_otherwise() -
     old = Leased(ipaddress.ip_interface("10.0.0.7/24"))
     new = Leased(ipaddress.ip_interface("fd00::7/128"))
     with Recorder([]) as netlink:
-        interface = Interface(_spec(2044), netlink)
+        interface = KernelInterface(_spec(2044), netlink)
         interface.adopt_leases([old, new], [6])
         assert netlink.log == ["remove 10.0.0.7/24"]
         assert [each.address for each in interface.leased()] == [new.address]
@@ -307,14 +313,14 @@ def test_an_addr_gen_mode_of_the_administrator_stays(
     """I3: the kernel itself sets mode 3 when a TUN comes up: only before is it a choice."""
     with Recorder(["fe80::215:5dff:fd33:ff0b/64"]) as netlink:
         netlink.mode, netlink.is_up = mode, is_up
-        Interface(_spec(2044), netlink).restore()
+        KernelInterface(_spec(2044), netlink).restore()
         assert ("kernel_link_local=False" in netlink.log) != is_kept
 
 
 def test_an_addr_gen_mode_that_is_chosen_later_stays_while_its_ipv6_does() -> None:
     with Recorder(["fe80::215:5dff:fd33:ff0b/64"]) as netlink:
         netlink.invented = {"fe80::5054:1234:9:1": IFA_F_STABLE_PRIVACY | IFA_F_PERMANENT}
-        interface = Interface(_spec(2044), netlink)
+        interface = KernelInterface(_spec(2044), netlink)
         netlink.mode = 2
         link = netlink.link("ib0")
         assert link is not None
