@@ -188,7 +188,7 @@ class Daemon:
             interface = self._interface(self._config, self._parent_endpoint, self._fail, actions)
             interface.on_renamed = children.rename
             interface.on_rewired = lambda: _rewire(children.running)
-            children.mode = interface.mode
+            children.mode = lambda: interface.endpoint.mode
             reloader = Reloader(interface, children, self._executor)
             actions |= reloader.actions
             try:
@@ -328,13 +328,13 @@ def _rewire(children: Iterable[Child]) -> None:
     """The trunk has other guests, in the VLANs, too."""
     for child in children:
         if child.config.tap_vlan is not None:
-            child.rewired()
+            child.endpoint.rewired()
 
 
 def _observations(interfaces: Iterable[Child]) -> Iterator[Observation]:
     for interface in interfaces:
         with contextlib.suppress(IpoibuError):  # a child that ends meanwhile
-            yield {**observe(interface.endpoint), "mtu": interface.mtu()}
+            yield {**observe(interface.endpoint), "mtu": interface.mtu}
 
 
 def _traceback(error: BaseException | None) -> BaseException | None:

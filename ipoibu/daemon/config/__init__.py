@@ -4,6 +4,7 @@
 Where to look:
 
 - `options`: every option, in one table
+- `change`: what a change at run time calls
 - `parsers`: readers of their texts
 - `interface_config`: the configuration, checked
 - `config_file`: a file, with every fault and its line

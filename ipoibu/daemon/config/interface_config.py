@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -25,7 +25,7 @@ from ipoibu.base.errors import IpoibuError, UsageError
 from ipoibu.base.limits import CHILDREN_MAX, ENCAP_LEN, IB_MTUS, IPV6_MIN_MTU, PROXY_NETWORKS_MAX
 from ipoibu.daemon.config.config_file import ConfigFile, Fault, read_value
 from ipoibu.daemon.config.lease_dir import default_lease_dir
-from ipoibu.daemon.config.options import BY_NAME, OPTIONS
+from ipoibu.daemon.config.options import BY_NAME, OPTIONS, Option
 from ipoibu.daemon.config.parsers import Dynamic, Proxied, lasting
 from ipoibu.endpoint.config import Conflict, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
@@ -342,6 +342,15 @@ class InterfaceConfig:
         except Conflict as error:
             raise UsageError(error.naming(_FLAGS)) from error
         return cls(endpoint, **parts[""], values=values)
+
+
+def default_of(option: Option) -> object:
+    """The value of an option that nobody gives."""
+    if option.several:
+        return ()
+    part, _, name = option.field.rpartition(".")
+    kind = EndpointConfig if part == "endpoint" else InterfaceConfig
+    return next(it.default for it in fields(kind) if it.name == name)
 
 
 def _pkey_of(name: str) -> PKey | None:

@@ -9,8 +9,9 @@ socket and docs/reference/options.md. To add an option, add
    (`ipoibu/daemon/config/interface_config.py`) if it concerns only the kernel's side or the process,
 3. the code that uses the field,
 
-and run docs/make/list_options.py. A `Conflict` in `EndpointConfig` expresses that an option excludes or needs
-others.
+and run docs/make/list_options.py. If the option can change while the interface runs, the row's `change` names
+the method that carries it out (`ipoibu/daemon/config/change.py`); `ipoibu set` and a reload need no more. A
+`Conflict` in `EndpointConfig` expresses that an option excludes or needs others.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from ipoibu.base.addr import PKey
 from ipoibu.base.bounds import Choice, Range
 from ipoibu.base.device_name import parse_device
 from ipoibu.base.limits import CPU_LATENCY_MAX_US, GUEST_QUEUE_PAIRS_MAX, OPEN_WAIT_MAX_S
+from ipoibu.daemon.config.change import Change
 from ipoibu.daemon.config.parsers import (
+    clients_differ,
     parse_address,
     parse_busy_poll,
     parse_directory,
@@ -41,6 +44,10 @@ from ipoibu.daemon.config.parsers import (
     parse_switch,
     parse_user,
     parse_vlan,
+    show_busy_poll,
+    show_guest,
+    show_vlan,
+    without_clients,
 )
 from ipoibu.endpoint.config import (
     CM_PROFILES,
@@ -55,6 +62,7 @@ from ipoibu.endpoint.config import (
 )
 from ipoibu.endpoint.dhcp_config import read_client_id, read_host_name
 from ipoibu.host.tun import check_name
+from ipoibu.proto.ethernet_config import EthernetConfig
 
 LOG_LEVELS: Final = Choice("log level", ("debug", "info", "warning", "error"))
 CPU_LATENCY: Final = Range(0, CPU_LATENCY_MAX_US, "microseconds")
@@ -73,7 +81,7 @@ class Option:
     `EthernetConfig.X`, and plain X is `InterfaceConfig.X`. An option with `several` may be repeated; the file
     has a list, the field a tuple. `commands` are those that have the option: `up`, `lab` (for all hosts),
     `child` (`child add`, for that child). A child gets its parent's value if `is_inherited`, and the default
-    otherwise.
+    otherwise. An option with a `change` can change while the interface runs; others need another process.
     """
 
     name: str
@@ -86,6 +94,7 @@ class Option:
     commands: tuple[str, ...] = ("up",)
     is_inherited: bool = True
     alone: str | None = None  # the text for which the option without a value stands
+    change: Change | None = None
 
 
 OPTIONS: Final = (
@@ -164,6 +173,7 @@ OPTIONS: Final = (
         field="endpoint.mode",
         example="connected",
         commands=("up", "lab", "child"),
+        change=Change("endpoint.set_mode"),
     ),
     Option(
         "cm-profile",
@@ -212,6 +222,7 @@ OPTIONS: Final = (
         example="2044",
         commands=("up", "lab", "child"),
         is_inherited=False,
+        change=Change("interface.set_mtu"),
     ),
     Option(
         "address",
@@ -224,6 +235,7 @@ OPTIONS: Final = (
         several=True,
         commands=("up", "child"),
         is_inherited=False,
+        change=Change("interface.set_addresses", without_clients, needs_restart=clients_differ),
     ),
     Option(
         "dhcp-client-id",
@@ -272,6 +284,7 @@ OPTIONS: Final = (
         several=True,
         commands=("up", "child"),
         is_inherited=False,
+        change=Change("interface.set_routes"),
     ),
     Option(
         "proxy",
@@ -284,6 +297,7 @@ OPTIONS: Final = (
         several=True,
         commands=("up", "child"),
         is_inherited=False,
+        change=Change("proxies.replace"),
     ),
     Option(
         "ethernet",
@@ -306,6 +320,7 @@ OPTIONS: Final = (
         several=True,
         commands=("up", "child"),
         is_inherited=False,
+        change=Change("endpoint.bind_guests", EthernetConfig.bound, show_guest),
     ),
     Option(
         "vlan",
@@ -317,6 +332,7 @@ OPTIONS: Final = (
         example="10=0x8001",
         several=True,
         is_inherited=False,
+        change=Change(None, show=show_vlan),
     ),
     Option(
         "guest-queue-pairs",
@@ -356,6 +372,7 @@ OPTIONS: Final = (
         field="endpoint.busy_poll_us",
         example="50",
         commands=("up", "lab"),
+        change=Change("endpoint.set_busy_poll", show=show_busy_poll),
     ),
     Option(
         "cpu-latency",
@@ -434,6 +451,7 @@ OPTIONS: Final = (
         field="mesh.peers",
         example="192.0.2.1",
         several=True,
+        change=Change("endpoint.set_peers", needs_restart=lambda before, after: not after),
     ),
     Option(
         "peers-file",
@@ -496,6 +514,7 @@ OPTIONS: Final = (
         "least level that is logged: debug, info, warning, the default, or error",
         field="log_level",
         example="info",
+        change=Change("log.set_log_level"),
     ),
 )
 

@@ -13,6 +13,7 @@ import ipaddress
 import os
 import re
 import stat
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,17 @@ class Dynamic(enum.StrEnum):
     DHCP6 = "dhcp6"
 
 
+def without_clients(addresses: Iterable[IpInterface | Dynamic]) -> list[IpInterface]:
+    """Return the addresses that the administrator gives."""
+    return [each for each in addresses if not isinstance(each, Dynamic)]
+
+
+def clients_differ(before: Sequence[object] | None, after: Sequence[object] | None) -> bool:
+    """Return whether a client of DHCP begins or ends, as it does with the interface alone."""
+    one, other = ({it for it in each or () if isinstance(it, Dynamic)} for each in (before, after))
+    return one != other
+
+
 class Proxied(enum.StrEnum):
     """Says what an interface answers for, besides networks."""
 
@@ -63,6 +75,17 @@ def parse_vlan(text: str) -> tuple[int, PKey]:
             f"{text!r} is no VLAN with its partition (expected such as 10=0x8001; VLANs are 1 to {VLAN_MAX})"
         )
     return int(vlan), PKey.parse(pkey).full
+
+
+def show_guest(guest: tuple[Mac, tuple[IpAddress, ...]]) -> str:
+    """Write what `parse_guest` reads."""
+    mac, ips = guest
+    return f"{mac}={','.join(map(str, ips))}"
+
+
+def show_vlan(vlan: tuple[int, PKey]) -> str:
+    """Write what `parse_vlan` reads."""
+    return f"{vlan[0]}={vlan[1]}"
 
 
 def parse_neighbour(text: str) -> IpAddress:
@@ -237,6 +260,11 @@ def parse_metrics(text: str) -> ListenAddress:
 def parse_busy_poll(text: str) -> int | None:
     """Read microseconds; None for `auto`."""
     return None if text == "auto" else BUSY_POLL.read(text)
+
+
+def show_busy_poll(busy_poll_us: int | None) -> str:
+    """Write what `parse_busy_poll` reads."""
+    return "auto" if busy_poll_us is None else str(busy_poll_us)
 
 
 def parse_file(text: str) -> Path:

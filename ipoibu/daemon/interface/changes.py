@@ -1,52 +1,42 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Options that change while the interface runs, for `ipoibu set` and `ipoibu log`.
+"""Options that change while the interface runs, for `ipoibu set`, `ipoibu log` and a reload.
 
-`CHANGES` names them. Every other option needs a new TUN or process, so the daemon refuses it.
+The rows of `OPTIONS` with a `change` say what carries one out. Every other option needs a new TUN or process,
+so the daemon refuses it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol
 
-from ipoibu.base.addr import IpInterface, IpNetwork
 from ipoibu.base.errors import UsageError
+from ipoibu.daemon.config.change import Change
 from ipoibu.daemon.config.interface_config import InterfaceConfig
-from ipoibu.daemon.config.options import BY_NAME
-from ipoibu.daemon.config.parsers import Proxied
-from ipoibu.host.kernel_interface import RouteSpec
-from ipoibu.proto.ethernet_config import EthernetConfig
+from ipoibu.daemon.config.options import BY_NAME, OPTIONS, Option
 
 _log = logging.getLogger(__name__)
 
+# A list changes with the configuration file alone: `ipoibu set` has one value.
+CHANGEABLE: Final = tuple(it.name for it in OPTIONS if it.change is not None and not it.several)
+
 
 class Changeable(Protocol):
-    """The part of a running interface that changes."""
+    """A running interface; `parts` has what the options change, by the first word of `Change.call`."""
 
     @property
     def name(self) -> str: ...
-    def busy_poll_us(self) -> int | None: ...
-    def set_busy_poll(self, busy_poll_us: int | None, /) -> None: ...
-    def mode(self) -> str: ...
-    def set_mode(self, mode: str, /) -> None: ...
-    def mtu(self) -> int: ...
-    def set_mtu(self, mtu_bytes: int, /) -> None: ...
+    @property
+    def parts(self) -> Mapping[str, object]: ...
 
 
 class Reloadable(Changeable, Protocol):
-    """The part that changes with the configuration file alone."""
+    """A running interface whose configuration a reload replaces."""
 
     config: InterfaceConfig
-
-    def reset_mtu(self) -> None: ...
-    def set_addresses(self, addresses: Sequence[IpInterface], /) -> str: ...
-    def set_routes(self, routes: Sequence[RouteSpec], /) -> str: ...
-    def set_proxies(self, proxies: Sequence[IpNetwork | Proxied], /) -> str: ...
-    def set_peers(self, peers: Sequence[str], /) -> None: ...
-    def bind_guests(self, config: EthernetConfig, /) -> None: ...
 
 
 class Changes:
@@ -61,17 +51,19 @@ class Changes:
         name, text = request.get("option"), request.get("value")
         if not isinstance(name, str) or not isinstance(text, str):
             raise UsageError('"option" and "value" are texts such as "busy-poll" and "50"')
-        change, value = CHANGES[check(name)], BY_NAME[name].read(text)
-        before = await change(self._interface, self._executor, value)
-        _log.warning("%s: %s is %s now, not %s", self._interface.name, name, text, before)
-        return {"dev": self._interface.name, "option": name, "value": text, "before": before}
+        option, interface = BY_NAME[check(name)], self._interface
+        value = option.read(text)
+        before = present(option, interface)
+        await carry_out(option, value, interface, self._executor)
+        _log.warning("%s: %s is %s now, not %s", interface.name, name, text, before)
+        return {"dev": interface.name, "option": name, "value": text, "before": before}
 
 
 def check(name: str) -> str:
     """Return the option's name; `UsageError` says why if it cannot change while the interface runs."""
     if name not in BY_NAME:
         raise UsageError(f"{name[:40]!r} is no option; these can change: {', '.join(CHANGEABLE)}")
-    if name not in CHANGES:
+    if name not in CHANGEABLE:
         raise UsageError(
             f"{name} cannot change while the interface runs ({', '.join(CHANGEABLE)} can):"
             f" end `ipoibu up` and start it with another --{name}"
@@ -79,37 +71,41 @@ def check(name: str) -> str:
     return name
 
 
-async def _busy_poll(interface: Changeable, executor: Executor, value: Any) -> str:
-    before = interface.busy_poll_us()
-    loop = asyncio.get_running_loop()
-    await loop.run_in_executor(executor, interface.set_busy_poll, value)
-    return "auto" if before is None else str(before)
+def present(option: Option, interface: Changeable) -> str:
+    """The value that an option with one value has now, as a text."""
+    part, _ = _call(_change_of(option))
+    value = getattr(interface.parts[part], option.field.rpartition(".")[2])
+    return _change_of(option).show(value)
 
 
-async def _mode(interface: Changeable, executor: Executor, value: Any) -> str:
-    before = interface.mode()
-    await asyncio.get_running_loop().run_in_executor(executor, interface.set_mode, value)
-    return before
+async def carry_out(
+    option: Option, value: object, interface: Changeable, executor: Executor
+) -> str | None:
+    """Have the running interface take the value; return what is different, if the callee says so."""
+    change = _change_of(option)
+    if change.call is None:
+        return None
+    part, method = _call(change)
+    call, argument = getattr(interface.parts[part], method), change.takes(value)
+    if part == "endpoint":  # it waits for the engine's thread
+        said = await asyncio.get_running_loop().run_in_executor(executor, call, argument)
+    else:
+        said = call(argument)
+    return said if isinstance(said, str) else None
 
 
-async def _mtu(interface: Changeable, executor: Executor, value: Any) -> str:
-    before = interface.mtu()
-    interface.set_mtu(value)
-    return str(before)
+def _change_of(option: Option) -> Change:
+    assert option.change is not None, f"{option.name} does not change"
+    return option.change
 
 
-async def _log_level(interface: Changeable, executor: Executor, value: Any) -> str:
-    root = logging.getLogger()
-    before = logging.getLevelName(root.level).lower()
-    root.setLevel(logging.getLevelNamesMapping()[value.upper()])
-    return str(before)
+def _call(change: Change) -> tuple[str, str]:
+    part, _, method = (change.call or "").partition(".")
+    return part, method
 
 
-CHANGES: Final[dict[str, Callable[[Changeable, Executor, Any], Awaitable[str]]]] = {
-    "busy-poll": _busy_poll,
-    "mode": _mode,
-    "mtu": _mtu,
-    "log-level": _log_level,
-}
-
-CHANGEABLE: Final = tuple(CHANGES)
+def difference(before: Sequence[object], after: Sequence[object]) -> str:
+    """Say how the lists differ, in one line."""
+    added = [f"+{each}" for each in after if each not in before]
+    removed = [f"-{each}" for each in before if each not in after]
+    return " ".join([*added, *removed]) or "in another order"

@@ -19,23 +19,23 @@ from dataclasses import replace
 from typing import Final, ParamSpec
 
 from ipoibu.base.addr import IpAddress, IpInterface
-from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
 from ipoibu.base.limits import DAD_TRANSMITS, LEASE_WAIT_S, MOVE_RETRY_S, RETRANS_TIMER_S
 from ipoibu.daemon.config.interface_config import InterfaceConfig
-from ipoibu.daemon.config.parsers import Proxied
 from ipoibu.daemon.control.server import Action, ControlServer
 from ipoibu.daemon.handover.keeper import Keeper
 from ipoibu.daemon.handover.succession import Succession
-from ipoibu.daemon.interface.changes import Changes
+from ipoibu.daemon.interface.changes import Changes, difference
 from ipoibu.daemon.interface.duplicates import Duplicates
 from ipoibu.daemon.interface.kernel_side import KernelSide
 from ipoibu.daemon.interface.leases import Leases
 from ipoibu.daemon.interface.neighbour_changes import NeighbourChanges
 from ipoibu.daemon.interface.opening import open_when_ready
 from ipoibu.daemon.interface.pings import pings
-from ipoibu.daemon.interface.proxy_table import ProxyTable, Wish
+from ipoibu.daemon.interface.proxy_table import ProxyTable
 from ipoibu.daemon.metrics.drop_log import DropLog
 from ipoibu.daemon.process.descriptors import check_room
+from ipoibu.daemon.process.log_level import LogLevel
 from ipoibu.endpoint.callbacks import Callbacks, OnFailure
 from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.endpoint.handover import Handover
@@ -48,7 +48,6 @@ from ipoibu.host.persistent_tun import AttachedInterface
 from ipoibu.host.route_sync import NoStack
 from ipoibu.host.tap import TapInterface
 from ipoibu.host.tun import Tun
-from ipoibu.proto.ethernet_config import EthernetConfig
 from ipoibu.wire.dhcp6_lease import Lease6
 from ipoibu.wire.dhcp_lease import Lease
 
@@ -111,7 +110,7 @@ class HostedInterface:
         self._pending: set[IpAddress] = set()  # IPv6 addresses that the endpoint still probes
         self._link: Link | None = None
         self._duplicates = Duplicates(config.name, self._loop)
-        self._leases = Leases(config.name, self.mtu, self.set_mtu)
+        self._leases = Leases(config.name, lambda: self.mtu, self.set_mtu)
         self._proxies = ProxyTable(config.proxy, self._proxies_changed, self._kernel_proxies)
 
     async def start(self) -> None:
@@ -175,7 +174,7 @@ class HostedInterface:
         actions |= NeighbourChanges(self.endpoint, self._executor).actions
         actions |= self._proxies.actions
         self._control = ControlServer(
-            config.name, self.endpoint, self._executor, actions, mtu=self.mtu
+            config.name, self.endpoint, self._executor, actions, mtu=lambda: self.mtu
         )
         stack.push_async_callback(self._control.close)
         await self._control.start()
@@ -306,65 +305,47 @@ class HostedInterface:
         """The parent has another name now."""
         self._control.parent = name
 
-    def busy_poll_us(self) -> int | None:
-        return self.endpoint.busy_poll_us
+    @property
+    def parts(self) -> Mapping[str, object]:
+        """What the options change, by the first word of `Change.call`."""
+        return {
+            "endpoint": self.endpoint,
+            "interface": self,
+            "proxies": self._proxies,
+            "log": LogLevel(),
+        }
 
-    def set_busy_poll(self, busy_poll_us: int | None) -> None:
-        self.endpoint.set_busy_poll(busy_poll_us)
-
-    def mode(self) -> str:
-        return self.endpoint.mode
-
-    def set_mode(self, mode: str) -> None:
-        self.endpoint.set_mode(mode)
-
+    @property
     def mtu(self) -> int:
         """Return the MTU of the kernel's interface."""
         link = self._link
         return link.mtu_bytes if link is not None else self.endpoint.mtu
 
-    def set_mtu(self, mtu_bytes: int) -> None:
+    def set_mtu(self, mtu_bytes: int | None) -> None:
+        """Give the kernel's interface this MTU, or that of the link."""
+        if mtu_bytes is None:
+            mtu_bytes = self._interface.spec.mtu_bytes
         self._interface.set_mtu(mtu_bytes)
         if self._link is not None:  # the kernel's notice comes later
             self._link = replace(self._link, mtu_bytes=mtu_bytes)
-
-    def reset_mtu(self) -> None:
-        """Give the kernel's interface the MTU of the link."""
-        self.set_mtu(self._interface.spec.mtu_bytes)
 
     def set_addresses(self, addresses: Sequence[IpInterface]) -> str:
         """Replace the addresses of the configuration; return how they differ."""
         before = self._interface.spec
         self._change(replace(before, addresses=tuple(addresses)))
-        return _difference(before.addresses, addresses)
+        return difference(before.addresses, addresses)
 
     def set_routes(self, routes: Sequence[RouteSpec]) -> str:
         """Replace the routes of the configuration; return how they differ."""
         before = self._interface.spec
         self._change(replace(before, routes=tuple(routes)))
-        return _difference(before.routes, routes)
+        return difference(before.routes, routes)
 
     def _change(self, spec: InterfaceSpec) -> None:
         if not self.is_here:
-            raise UsageError("the interface has moved to another network namespace")
+            raise LinkError("the interface has moved to another network namespace")
         self._interface.change(spec)
         self._succession.changed()
-
-    def set_peers(self, peers: Sequence[str]) -> None:
-        self.endpoint.set_peers(peers)
-
-    def rewired(self) -> None:
-        """Other guests may be behind the TAP."""
-        self.endpoint.rewired()
-
-    def bind_guests(self, config: EthernetConfig) -> None:
-        self.endpoint.bind_guests(config)
-
-    def set_proxies(self, proxies: Sequence[Wish]) -> str:
-        """Replace the proxies of the configuration, and keep those of commands; return how they differ."""
-        before = self.config.proxy
-        self._proxies.replace(proxies)
-        return _difference([_shown(it) for it in before], [_shown(it) for it in proxies])
 
     def _kernel_proxies(self) -> set[IpAddress]:
         return self._side.kernel_proxies()
@@ -459,7 +440,7 @@ class HostedInterface:
         except IpoibuError as error:
             _log.error("%s: %s", link.name, error)
         if link.master != before.master or (link.up and not before.up):
-            self.rewired()
+            self.endpoint.rewired()
             self.on_rewired()
         # While the interface is down, or its MTU below 1280, it has no IPv6 addresses and loses routes.
         # The kernel sets it down and up when it enters or leaves a VRF.
@@ -541,13 +522,3 @@ class HostedInterface:
         self._interface.spec = replace(self._interface.spec, name=name)
         self._control.move(name, self._namespace)
         self.on_renamed(name)
-
-
-def _difference(before: Sequence[object], after: Sequence[object]) -> str:
-    added = [f"+{each}" for each in after if each not in before]
-    removed = [f"-{each}" for each in before if each not in after]
-    return " ".join([*added, *removed]) or "in another order"
-
-
-def _shown(wish: Wish) -> str:
-    return wish.value if isinstance(wish, Proxied) else str(wish)

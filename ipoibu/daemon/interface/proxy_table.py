@@ -14,6 +14,7 @@ from ipoibu.base.addr import IpAddress, IpNetwork
 from ipoibu.base.errors import UsageError
 from ipoibu.base.limits import PROXY_NETWORKS_MAX
 from ipoibu.daemon.config.parsers import Proxied, parse_proxy
+from ipoibu.daemon.interface.changes import difference
 from ipoibu.host.proxy_network_sync import WantedProxies
 
 _TEXT_MAX: Final = 64
@@ -54,12 +55,14 @@ class ProxyTable:
     def wanted(self) -> WantedProxies:
         return WantedProxies(self.networks, self.by_routes)
 
-    def replace(self, given: Iterable[Wish]) -> None:
-        """Take another value of the option; `UsageError` if it is too long."""
+    def replace(self, given: Iterable[Wish]) -> str:
+        """Take another value of the option, and keep what commands have added; return how the values differ.
+        `UsageError` if it is too long."""
         fresh = tuple(dict.fromkeys(given))
         _check_room(len(fresh) + len(self._added))
-        self._given = fresh
+        before, self._given = self._given, fresh
         self._on_change()
+        return difference(*([getattr(it, "value", it) for it in each] for each in (before, fresh)))
 
     def _all(self) -> dict[Wish, None]:
         return dict.fromkeys((*self._given, *self._added))

@@ -1,38 +1,30 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Takes over a changed configuration file without a restart, as far as that costs no packet.
 
-A reload reads the file again and compares it with what is in force. `_TAKERS` says which keys it takes over;
-every other key that has changed needs a restart, and keeps its value until then. A faulty file changes
-nothing.
+A reload reads the file again and compares it with what is in force. It takes over the keys whose row of
+`OPTIONS` has a `change`; every other key that has changed needs a restart, and keeps its value until then. A
+faulty file changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ipoibu.base.errors import IpoibuError, UsageError
+from ipoibu.daemon.config.change import Change
 from ipoibu.daemon.config.config_file import CHILD
-from ipoibu.daemon.config.interface_config import InterfaceConfig
-from ipoibu.daemon.config.options import OPTIONS
-from ipoibu.daemon.config.parsers import Dynamic
+from ipoibu.daemon.config.interface_config import InterfaceConfig, default_of
+from ipoibu.daemon.config.options import OPTIONS, Option
 from ipoibu.daemon.control.server import Action
-from ipoibu.daemon.interface.changes import CHANGES, Reloadable
+from ipoibu.daemon.interface.changes import Reloadable, carry_out, present
 from ipoibu.daemon.interface.children import Children
-from ipoibu.proto.ethernet_config import EthernetConfig
 
 _log = logging.getLogger(__name__)
-
-# What an option is that the file leaves out, if not None
-_DEFAULTS: Final[Mapping[str, object]] = {"log-level": "warning", "mode": "datagram"}
-
-
-class NeedsRestart(IpoibuError):
-    """The value of the key cannot change while the interface runs."""
 
 
 @dataclass(slots=True)
@@ -93,16 +85,16 @@ class Reloader:
         values = dict(interface.config.values)
         for option in OPTIONS:
             key = option.name
-            if values.get(key) == config.values.get(key):
+            before, after = values.get(key), config.values.get(key)
+            if before == after:
                 continue
-            place = f"{prefix}{key}"
-            take = _TAKERS.get(key)
-            if take is None:
+            place, change = f"{prefix}{key}", option.change
+            if change is None or change.needs_restart(before, after):
                 outcome.restart.append(place)
                 continue
             try:
-                text = await take(interface, self._executor, config.values.get(key))
-            except NeedsRestart:
+                text = await self._take(option, change, after, interface)
+            except UsageError:  # a new interface can have this value
                 outcome.restart.append(place)
                 continue
             except IpoibuError as error:
@@ -113,6 +105,16 @@ class Reloader:
             if key in config.values:
                 values[key] = config.values[key]
         return interface.config.with_values(values)
+
+    async def _take(self, option: Option, change: Change, value: Any, interface: Reloadable) -> str:
+        """Have the interface take the value, the default for None; return what is different."""
+        value = default_of(option) if value is None else value
+        if option.several:
+            said = await carry_out(option, value, interface, self._executor)
+            return said or " ".join(map(change.show, value)) or "none"
+        before = present(option, interface)
+        await carry_out(option, value, interface, self._executor)
+        return f"{present(option, interface)} (before: {before})"
 
     async def _take_children(
         self, config: InterfaceConfig, outcome: Outcome
@@ -156,83 +158,3 @@ def _is_another(running: InterfaceConfig, child: InterfaceConfig) -> bool:
     """Return whether the child needs another device of the kernel."""
     names = [config.values.get("name") for config in (running, child)]
     return running.tap_vlan != child.tap_vlan or names[0] != names[1]
-
-
-async def _address(interface: Reloadable, executor: Executor, value: Any) -> str:
-    given = value or ()
-    before = interface.config.values.get("address", ())
-    if isinstance(before, tuple) and _dynamic(before) != _dynamic(given):
-        raise NeedsRestart("a client of DHCP begins or ends with the interface")
-    return interface.set_addresses([each for each in given if not isinstance(each, Dynamic)])
-
-
-def _dynamic(addresses: Sequence[object]) -> set[object]:
-    return {each for each in addresses if isinstance(each, Dynamic)}
-
-
-async def _route(interface: Reloadable, executor: Executor, value: Any) -> str:
-    return interface.set_routes(value or ())
-
-
-async def _proxy(interface: Reloadable, executor: Executor, value: Any) -> str:
-    return interface.set_proxies(value or ())
-
-
-async def _guest(interface: Reloadable, executor: Executor, value: Any) -> str:
-    config = EthernetConfig.bound(value or ())
-    await asyncio.get_running_loop().run_in_executor(executor, interface.bind_guests, config)
-    return " ".join(f"{mac}={','.join(map(str, ips))}" for mac, ips in value or ()) or "none"
-
-
-async def _vlan(interface: Reloadable, executor: Executor, value: Any) -> str:
-    """The children, which follow, carry it out."""
-    return " ".join(f"{vlan}={pkey}" for vlan, pkey in value or ()) or "none"
-
-
-async def _mtu(interface: Reloadable, executor: Executor, value: Any) -> str:
-    before = interface.mtu()
-    try:
-        if value is None:
-            interface.reset_mtu()
-        else:
-            interface.set_mtu(value)
-    except UsageError as error:  # above the link's, or below what IPv6 needs
-        raise NeedsRestart(str(error)) from error
-    return f"{interface.mtu()} (before: {before})"
-
-
-async def _mode(interface: Reloadable, executor: Executor, value: Any) -> str:
-    try:
-        return await _changed_by_set("mode")(interface, executor, value)
-    except UsageError as error:  # an MTU that datagrams do not carry
-        raise NeedsRestart(str(error)) from error
-
-
-async def _peer(interface: Reloadable, executor: Executor, value: Any) -> str:
-    if not value or interface.config.endpoint.mesh is None:
-        raise NeedsRestart("another kind of link")
-    await asyncio.get_running_loop().run_in_executor(executor, interface.set_peers, value)
-    return " ".join(value)
-
-
-def _changed_by_set(key: str) -> Callable[[Reloadable, Executor, Any], Awaitable[str]]:
-    async def take(interface: Reloadable, executor: Executor, value: Any) -> str:
-        value = _DEFAULTS.get(key) if value is None else value
-        before = await CHANGES[key](interface, executor, value)
-        return f"{'auto' if value is None else value} (before: {before})"
-
-    return take
-
-
-_TAKERS: Final[dict[str, Callable[[Reloadable, Executor, Any], Awaitable[str]]]] = {
-    "address": _address,
-    "route": _route,
-    "proxy": _proxy,
-    "guest": _guest,
-    "vlan": _vlan,
-    "peer": _peer,
-    "mtu": _mtu,
-    "busy-poll": _changed_by_set("busy-poll"),
-    "mode": _mode,
-    "log-level": _changed_by_set("log-level"),
-}

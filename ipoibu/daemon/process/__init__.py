@@ -7,6 +7,7 @@ Where to look:
 - `watchdog`: signs of life for it
 - `terminal`: SIGHUP: the end, or a reload
 - `descriptors`: how many files may be open
+- `log_level`: the least level that is logged
 - `client_places`: who makes room when a server is full
 
 It imports: `base`.

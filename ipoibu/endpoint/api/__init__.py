@@ -5,7 +5,7 @@ Where to look:
 
 - `endpoint`: the class, put together from the others
 - `life`: opens the device, runs the thread, closes both
-- `host_inputs`: addresses, routes, groups
+- `host_inputs`: addresses, routes, groups, settings
 - `packets`: packets without a TUN
 - `inbox`: waits for them
 - `questions`: answers that take a while

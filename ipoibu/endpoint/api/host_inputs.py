@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The inputs of an endpoint from host or application: addresses, routes, groups, neighbours."""
+"""The inputs of an endpoint from host or application: addresses, routes, groups, neighbours, settings."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ipoibu.endpoint.api.arguments import (
     peers_of,
 )
 from ipoibu.endpoint.api.life import Life
+from ipoibu.endpoint.config import BUSY_POLL, MODES
 from ipoibu.endpoint.interface.shell import ROUTE_KINDS
 from ipoibu.proto.ethernet_config import EthernetConfig
 from ipoibu.proto.neigh.host_addresses import DEFAULT_ARP_POLICY, ArpPolicy, AskArp
@@ -43,12 +44,6 @@ class HostInputs(Life):
         self._call(
             lambda: self._input(self._engine.address_added, added, is_checked, is_optimistic)
         )
-
-    def set_peers(self, peers: Sequence[str]) -> None:
-        """Look for these peers, as by `MeshOptions.peers`, in place of those before; `UsageError` on a link
-        that has none. A peer that is connected stays."""
-        wanted = peers_of(peers)
-        self._call(self._opened().set_peers, wanted)
 
     def address_removed(self, address: IpInterface | str) -> None:
         """The interface no longer has this address."""
@@ -149,6 +144,24 @@ class HostInputs(Life):
         ethernet = self._opened().engine.ethernet
         if ethernet is not None:
             self._call(lambda: self._input(ethernet.rewired))
+
+    def set_busy_poll(self, busy_poll_us: int | None) -> None:
+        """Change the time for which the data path polls before it sleeps; None: adaptive."""
+        if busy_poll_us is not None:
+            BUSY_POLL.check("busy_poll_us", busy_poll_us)
+        self._call(self._opened().set_busy_poll, busy_poll_us)
+
+    def set_mode(self, mode: str) -> None:
+        """Change the mode while the endpoint runs: it gets another queue pair, neighbours and connections
+        begin anew, and packets wait meanwhile. `UsageError` or `LinkError` if the link, the port or another
+        option forbids it, and then nothing has changed."""
+        self._call(self._opened().set_mode, MODES.read(mode))
+
+    def set_peers(self, peers: Sequence[str]) -> None:
+        """Look for these peers, as by `MeshOptions.peers`, in place of those before; `UsageError` on a link
+        that has none. A peer that is connected stays."""
+        wanted = peers_of(peers)
+        self._call(self._opened().set_peers, wanted)
 
     def memberships_changed(self, groups: Iterable[IpAddress | str]) -> None:
         """The kernel's stack receives these multicast groups now, and no others. Groups of `join` and of

@@ -12,7 +12,6 @@ from ipoibu.base.limits import STATUS_PAGE
 from ipoibu.endpoint.api import status
 from ipoibu.endpoint.api.arguments import sink_of
 from ipoibu.endpoint.api.life import Life
-from ipoibu.endpoint.config import BUSY_POLL, MODES
 from ipoibu.endpoint.datapath.capture import SNAP_MAX_BYTES, Sink
 from ipoibu.endpoint.interface.interface import Interface
 from ipoibu.proto.machine.transition import Transition
@@ -55,22 +54,10 @@ class Views(Life):
         """The time for which the data path polls before it sleeps; None: adaptive."""
         return self._opened().config.busy_poll_us
 
-    def set_busy_poll(self, busy_poll_us: int | None) -> None:
-        """Change that time while the endpoint runs."""
-        if busy_poll_us is not None:
-            BUSY_POLL.check("busy_poll_us", busy_poll_us)
-        self._call(self._opened().set_busy_poll, busy_poll_us)
-
     @property
     def mode(self) -> str:
         """The sending mode: datagram or connected."""
         return self._opened().config.mode
-
-    def set_mode(self, mode: str) -> None:
-        """Change the mode while the endpoint runs: it gets another queue pair, neighbours and connections
-        begin anew, and packets wait meanwhile. `UsageError` or `LinkError` if the link, the port or another
-        option forbids it, and then nothing has changed."""
-        self._call(self._opened().set_mode, MODES.read(mode))
 
     def show(self) -> dict[str, Any]:
         """Return the interface as plain values; the keys are stable."""

@@ -15,8 +15,19 @@ import pytest
 
 from ipoibu.base.errors import UsageError
 from ipoibu.cli.main import main
-from ipoibu.daemon.config.options import OPTIONS
+from ipoibu.daemon.config.options import OPTIONS, Option
 from ipoibu.daemon.interface.changes import CHANGEABLE, Changes
+from ipoibu.daemon.interface.hosted_interface import HostedInterface
+from ipoibu.daemon.interface.proxy_table import ProxyTable
+from ipoibu.daemon.process.log_level import LogLevel
+from ipoibu.endpoint.api.endpoint import Endpoint
+
+PARTS: dict[str, type] = {
+    "endpoint": Endpoint,
+    "interface": HostedInterface,
+    "proxies": ProxyTable,
+    "log": LogLevel,
+}
 
 
 class Interface:
@@ -25,27 +36,19 @@ class Interface:
     name = "ib0"
 
     def __init__(self) -> None:
-        self.poll: int | None = None
-        self.mtu_bytes = 2044
-        self.sending_mode = "datagram"
-
-    def busy_poll_us(self) -> int | None:
-        return self.poll
+        self.busy_poll_us: int | None = None
+        self.mtu = 2044
+        self.mode = "datagram"
+        self.parts = {"endpoint": self, "interface": self, "log": LogLevel()}
 
     def set_busy_poll(self, busy_poll_us: int | None) -> None:
-        self.poll = busy_poll_us
-
-    def mode(self) -> str:
-        return self.sending_mode
+        self.busy_poll_us = busy_poll_us
 
     def set_mode(self, mode: str) -> None:
-        self.sending_mode = mode
-
-    def mtu(self) -> int:
-        return self.mtu_bytes
+        self.mode = mode
 
     def set_mtu(self, mtu_bytes: int) -> None:
-        self.mtu_bytes = mtu_bytes
+        self.mtu = mtu_bytes
 
 
 def _set(interface: Interface, option: Any, value: Any) -> Any:
@@ -67,21 +70,21 @@ def test_busy_polling_changes_and_the_answer_has_the_value_before() -> None:
     interface = Interface()
     done = _set(interface, "busy-poll", "50")
     assert done == {"dev": "ib0", "option": "busy-poll", "value": "50", "before": "auto"}
-    assert interface.poll == 50
+    assert interface.busy_poll_us == 50
     assert _set(interface, "busy-poll", "auto")["before"] == "50"
-    assert interface.poll is None
+    assert interface.busy_poll_us is None
 
 
 def test_the_mode_changes() -> None:
     interface = Interface()
     assert _set(interface, "mode", "connected")["before"] == "datagram"
-    assert interface.sending_mode == "connected"
+    assert interface.mode == "connected"
 
 
 def test_the_mtu_changes() -> None:
     interface = Interface()
     assert _set(interface, "mtu", "1400")["before"] == "2044"
-    assert interface.mtu_bytes == 1400
+    assert interface.mtu == 1400
 
 
 def test_the_log_level_of_the_process_changes(root_level: logging.Logger) -> None:
@@ -101,7 +104,7 @@ def test_every_other_option_is_refused_with_its_name(option: str) -> None:
         (
             "colour",
             "red",
-            "'colour' is no option; these can change: busy-poll, mode, mtu, log-level",
+            "'colour' is no option; these can change: mode, mtu, busy-poll, log-level",
         ),
         ("busy-poll", "soon", "'soon'"),
         ("log-level", "loud", "'loud' is no log level"),
@@ -128,6 +131,18 @@ def test_the_command_refuses_before_it_asks(
 ) -> None:
     assert main(words) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", [it for it in OPTIONS if it.change is not None])
+def test_the_method_that_a_row_names_exists_and_so_does_the_present_value(option: Option) -> None:
+    assert option.change is not None
+    if option.change.call is None:  # the children carry it out
+        assert option.several
+        return
+    part, method = option.change.call.split(".")
+    assert callable(getattr(PARTS[part], method))
+    if not option.several:
+        assert hasattr(PARTS[part], option.field.rpartition(".")[2])
 
 
 def test_the_page_names_what_can_change() -> None:

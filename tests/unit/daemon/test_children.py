@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
 
-from ipoibu.base.addr import IpInterface, IpNetwork, PKey
+from ipoibu.base.addr import PKey
 from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, UsageError
 from ipoibu.base.limits import CHILDREN_MAX
 from ipoibu.daemon.config.interface_config import InterfaceConfig
-from ipoibu.daemon.config.parsers import Proxied
 from ipoibu.daemon.control.server import Action
 from ipoibu.daemon.interface.children import Children
 from ipoibu.endpoint.contract import EndpointContract
-from ipoibu.host.kernel_interface import RouteSpec
-from ipoibu.proto.ethernet_config import EthernetConfig
 
 Talk = Callable[[Children], Awaitable[None]]
 
@@ -39,7 +36,6 @@ class FakeChild:
         self.config, self.on_failure, self.actions = config, on_failure, actions
         self.state = "made"
         self.is_forgotten = False
-        self.poll: int | None = None
         self.unfollowed: list[str] = []  # all states when this child stopped following
         self.made.append(self)
 
@@ -51,44 +47,15 @@ class FakeChild:
     def endpoint(self) -> EndpointContract:
         raise NotImplementedError("nobody observes it here")
 
+    @property
+    def parts(self) -> Mapping[str, object]:
+        raise NotImplementedError("no test changes an option")
+
     async def start(self) -> None:
         await self.gate.wait()
         if self.refusal is not None:
             raise self.refusal
         self.state = "up"
-
-    def busy_poll_us(self) -> int | None:
-        return self.poll
-
-    def mode(self) -> str:
-        return self.config.endpoint.mode
-
-    def set_mode(self, mode: str) -> None:
-        raise AssertionError("no test changes it")
-
-    def set_busy_poll(self, busy_poll_us: int | None) -> None:
-        self.poll = busy_poll_us
-
-    def set_mtu(self, mtu_bytes: int) -> None:
-        raise NotImplementedError
-
-    def reset_mtu(self) -> None:
-        raise NotImplementedError
-
-    def set_addresses(self, addresses: Sequence[IpInterface]) -> str:
-        return str(len(addresses))
-
-    def set_routes(self, routes: Sequence[RouteSpec]) -> str:
-        return str(len(routes))
-
-    def set_proxies(self, proxies: Sequence[IpNetwork | Proxied]) -> str:
-        return str(len(proxies))
-
-    def set_peers(self, peers: Sequence[str]) -> None:
-        raise NotImplementedError
-
-    def bind_guests(self, config: EthernetConfig) -> None:
-        raise AssertionError("no test binds guests")
 
     @property
     def current_name(self) -> str:
@@ -96,9 +63,6 @@ class FakeChild:
 
     def follow_parent(self, name: str) -> None:
         self.parent = name
-
-    def rewired(self) -> None:
-        raise AssertionError("no test has guests")
 
     def forget(self) -> None:
         self.is_forgotten = True
@@ -116,6 +80,7 @@ class FakeChild:
     async def progress(self) -> None:
         await asyncio.sleep(0)
 
+    @property
     def mtu(self) -> int:
         return 2044
 

@@ -19,6 +19,7 @@ from ipoibu.daemon.config.parsers import Proxied
 from ipoibu.daemon.control.server import Action
 from ipoibu.daemon.interface.children import Children
 from ipoibu.daemon.interface.reloader import Outcome, Reloader
+from ipoibu.daemon.process.log_level import LogLevel
 from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.host.kernel_interface import RouteSpec
 from ipoibu.proto.ethernet_config import EthernetConfig
@@ -38,15 +39,17 @@ class FakeInterface:
         self.config = config
         self.refusal: LinkError | None = None
         self.state = "made"
-        self.poll: int | None = None
-        self.mtu_bytes = LINK_MTU
-        self.sending_mode = config.endpoint.mode
+        self.busy_poll_us: int | None = None
+        self.mtu = LINK_MTU
+        self.mode = config.endpoint.mode
         self.mode_refusal: UsageError | None = None
         self.addresses = tuple(map(str, config.address))
         self.routes: tuple[str, ...] = ()
         self.proxies: tuple[str, ...] = ()
         self.peers: list[str] = []
         self.guests = config.endpoint.ethernet
+        me = dict.fromkeys(("endpoint", "interface", "proxies"), self)
+        self.parts: Mapping[str, object] = {**me, "log": LogLevel()}
 
     @property
     def name(self) -> str:
@@ -60,30 +63,18 @@ class FakeInterface:
     def endpoint(self) -> EndpointContract:
         raise NotImplementedError("nobody observes it here")
 
-    def busy_poll_us(self) -> int | None:
-        return self.poll
-
     def set_busy_poll(self, busy_poll_us: int | None) -> None:
-        self.poll = busy_poll_us
-
-    def mode(self) -> str:
-        return self.sending_mode
+        self.busy_poll_us = busy_poll_us
 
     def set_mode(self, mode: str) -> None:
         if self.mode_refusal is not None:
             raise self.mode_refusal
-        self.sending_mode = mode
+        self.mode = mode
 
-    def mtu(self) -> int:
-        return self.mtu_bytes
-
-    def set_mtu(self, mtu_bytes: int) -> None:
-        if mtu_bytes > LINK_MTU:
+    def set_mtu(self, mtu_bytes: int | None) -> None:
+        if mtu_bytes is not None and mtu_bytes > LINK_MTU:
             raise UsageError(f"the link carries at most {LINK_MTU}")
-        self.mtu_bytes = mtu_bytes
-
-    def reset_mtu(self) -> None:
-        self.mtu_bytes = LINK_MTU
+        self.mtu = mtu_bytes or LINK_MTU
 
     def set_addresses(self, addresses: Sequence[IpInterface]) -> str:
         if self.refusal is not None:
@@ -95,7 +86,7 @@ class FakeInterface:
         self.routes = tuple(map(str, routes))
         return " ".join(self.routes)
 
-    def set_proxies(self, proxies: Sequence[IpNetwork | Proxied]) -> str:
+    def replace(self, proxies: Sequence[IpNetwork | Proxied]) -> str:
         self.proxies = tuple(map(str, proxies))
         return " ".join(self.proxies)
 
@@ -104,9 +95,6 @@ class FakeInterface:
 
     def follow_parent(self, name: str) -> None:
         raise AssertionError("no test renames the parent")
-
-    def rewired(self) -> None:
-        raise AssertionError("no test moves a TAP")
 
     def set_peers(self, peers: Sequence[str]) -> None:
         self.peers = list(peers)
@@ -215,8 +203,8 @@ log-level = "info"
     assert running.interface.addresses == ("10.0.0.1/24",)
     assert running.interface.routes == ()
     assert running.interface.proxies == ()
-    assert running.interface.mtu_bytes == LINK_MTU
-    assert running.interface.poll is None
+    assert running.interface.mtu == LINK_MTU
+    assert running.interface.busy_poll_us is None
     assert logging.getLogger().level == logging.WARNING
 
 
@@ -290,7 +278,7 @@ def test_the_children_of_the_file_get_the_mode_of_their_parent(file: Path) -> No
     outcome, back = running.reload(f'mode = "connected"\n{BEFORE}{child}', BEFORE + child)
     assert outcome == Outcome({"mode": "connected (before: datagram)"})
     assert back == Outcome({"mode": "datagram (before: connected)"})
-    assert running.made[0].sending_mode == running.interface.sending_mode == "datagram"
+    assert running.made[0].mode == running.interface.mode == "datagram"
 
 
 def test_an_mtu_above_the_link_s_needs_a_restart(file: Path) -> None:
@@ -310,7 +298,7 @@ def test_a_key_that_fails_keeps_its_value_and_is_tried_again(file: Path) -> None
     after = BEFORE.replace("10.0.0.1", "10.0.0.3") + "mtu = 1500\n"
     (outcome,) = running.reload(after)
     assert outcome.failed == {"address": "no room"}
-    assert running.interface.mtu_bytes == 1500
+    assert running.interface.mtu == 1500
     running.interface.refusal = None
     (outcome,) = running.reload(after)
     assert outcome.changed == {"address": "10.0.0.3/24"}
@@ -334,7 +322,7 @@ def test_a_child_inherits_what_changes_for_its_parent(file: Path) -> None:
     running = Running(file, BEFORE + "[child.0x8001]\n")
     (outcome,) = running.reload(BEFORE.replace("1\n", "2\n") + "busy-poll = 7\n[child.0x8001]\n")
     assert outcome == Outcome(changed={"busy-poll": "7 (before: auto)"}, restart=["queues"])
-    assert running.made[0].poll == 7
+    assert running.made[0].busy_poll_us == 7
 
 
 def test_peers_change_on_a_link_that_has_some(file: Path) -> None:
