@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /*
- * The pump's counters; docs/reference/counters.md explains each of them to operators. A packet
- * from the device ends in exactly one of the tx_* counters, a packet from the fabric in one of the
- * rx_*.
+ * The pump's counters. ipoibu/daemon/metrics/counters.toml explains each of them to operators, and
+ * lists in `ends` those of which a packet from the device ends in exactly one tx_*, and a packet
+ * from the fabric in one rx_*.
  */
 #define IPU_COUNTERS(X)                                                                            \
     X(tx_packets)            /* taken by the fabric */                                             \

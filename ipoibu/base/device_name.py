@@ -16,6 +16,17 @@ GID_SEPARATOR: Final = ","  # between the net device and the address to use as G
 SEPARATOR: Final = "@"  # between the net device and the name of the InfiniBand port
 
 
+class DeviceKind(enum.Enum):
+    """The kind of port behind a device's name. `fabric.device` opens each, and `doctor.machine` checks it."""
+
+    SOFT = PREFIX
+    RDMA = ""  # a name without a prefix
+
+    @classmethod
+    def of(cls, device: str) -> DeviceKind:
+        return next(kind for kind in cls if device.startswith(kind.value))
+
+
 class GidKind(enum.IntEnum):
     """The kind of address that becomes the GID of the built-in HCA; enum soft_gid_kind in ext/soft/hca.h."""
 
@@ -49,14 +60,14 @@ def parse_device(text: str) -> tuple[str, int]:
     device, slash, port = text.partition("/")
     if not device or not device.isprintable() or (slash and not port.isdecimal()):
         raise _no_device(text)
-    if device.startswith(PREFIX):
+    if DeviceKind.of(device) is DeviceKind.SOFT:
         parse_soft(device)
     return device, int(port) if slash else 1
 
 
 def device_text(device: str, port: int) -> str:
-    """Return the text of a port that `parse_device` reads; the built-in HCA has one port only."""
-    return device if device.startswith(PREFIX) else f"{device}/{port}"
+    """Return the text of a port that `parse_device` reads; RDMA devices alone have several ports."""
+    return f"{device}/{port}" if DeviceKind.of(device) is DeviceKind.RDMA else device
 
 
 def parse_soft(device: str) -> SoftName:

@@ -86,13 +86,14 @@ def _peers(options: argparse.Namespace) -> Iterator[Finding]:
         if options.peer_key_file is not None:
             raise UsageError("--peer-key-file needs a peer to check: give --peer HOST, too")
         return
-    from ipoibu.base.device_name import PREFIX, parse_device, parse_soft
+    from ipoibu.base.device_name import DeviceKind, parse_device, parse_soft
     from ipoibu.daemon.config.parsers import parse_peer_key
     from ipoibu.doctor.peer import peer
 
     key = parse_peer_key(options.peer_key_file) if options.peer_key_file is not None else None
     device = parse_device(options.device)[0] if options.device is not None else ""
-    netdev = parse_soft(device).netdev if device.startswith(PREFIX) else None
+    is_soft = DeviceKind.of(device) is DeviceKind.SOFT
+    netdev = parse_soft(device).netdev if is_soft else None
     for text in options.peer:
         yield from peer(text, key, netdev)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import ipoibu
-from ipoibu.base.device_name import PREFIX
+from ipoibu.base.device_name import DeviceKind
 from ipoibu.base.privilege import CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW
 from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.config.lease_dir import default_lease_dir, make_lease_dir
@@ -92,7 +92,7 @@ def namespace_helper(
 
 def needs_of(config: InterfaceConfig) -> Needs:
     """The user, capabilities, files and ports of the daemon of this interface."""
-    is_rdma = not all(device.startswith(PREFIX) for device, _ in config.endpoint.places)
+    is_rdma = any(DeviceKind.of(it) is DeviceKind.RDMA for it, _ in config.endpoint.places)
     return Needs(
         user=config.user,
         # An RDMA device pins its frames, and the kernel wants CAP_NET_RAW for a controlled Q_Key.

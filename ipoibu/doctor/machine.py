@@ -13,14 +13,14 @@ import os
 import resource
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 from ipoibu.base.addr import DEFAULT_PKEY, Gid, IpAddress, PKey
-from ipoibu.base.device_name import PREFIX, GidKind, SoftName, parse_device, parse_soft
+from ipoibu.base.device_name import DeviceKind, GidKind, SoftName, parse_device, parse_soft
 from ipoibu.base.distribution import install
 from ipoibu.base.errors import IpoibuError, LinkError
 from ipoibu.base.limits import ENCAP_LEN
@@ -49,27 +49,41 @@ def checkup(device: str | None = None, pkey: PKey = DEFAULT_PKEY) -> list[Findin
     On an InfiniBand subnet the checkup asks the subnet administrator about the link of `pkey`. `UsageError`
     if `device` is malformed.
     """
-    name, port = parse_device(device) if device is not None else (None, 1)
-    rdma = name is not None and not name.startswith(PREFIX)
-    is_rdma = rdma and not (NETDEVS / str(name)).is_dir()
+    name, port = parse_device(device) if device is not None else ("", 1)
+    kind = DeviceKind.of(name) if name else None
+    is_rdma = kind is DeviceKind.RDMA and not (NETDEVS / name).is_dir()
     findings = [tun(), net_admin(), extension(), io_uring(), ipv6(), *rdma_stack(needed=is_rdma)]
-    if name is not None and not rdma:
-        soft = parse_soft(name)
-        findings += [receive_buffer(), *net_device(soft)]
-        if port != 1:
-            detail = f"the built-in HCA has port 1 only, not {port}"
-            findings.append(Finding("port", "fail", detail, f"use --device {name}"))
-        if soft.umad:
-            from ipoibu.doctor.ib_subnet import subnet
-
-            findings += subnet(soft.umad, 1, pkey)
-    elif name is not None:
-        findings.append(rdma_device(name))
-        if findings[-1].status == "ok":
-            from ipoibu.doctor.verbs import verbs_port
-
-            findings += verbs_port(name, port, pkey)
+    if kind is not None:
+        findings += DEVICES[kind](name, port, pkey)
     return findings
+
+
+def soft_port(name: str, port: int, pkey: PKey) -> Iterator[Finding]:
+    soft = parse_soft(name)
+    yield receive_buffer()
+    yield from net_device(soft)
+    if port != 1:
+        detail = f"the built-in HCA has port 1 only, not {port}"
+        yield Finding("port", "fail", detail, f"use --device {name}")
+    if soft.umad:
+        from ipoibu.doctor.ib_subnet import subnet
+
+        yield from subnet(soft.umad, 1, pkey)
+
+
+def rdma_port(name: str, port: int, pkey: PKey) -> Iterator[Finding]:
+    found = rdma_device(name)
+    yield found
+    if found.status == "ok":
+        from ipoibu.doctor.verbs import verbs_port
+
+        yield from verbs_port(name, port, pkey)
+
+
+DEVICES: Final[dict[DeviceKind, Callable[[str, int, PKey], Iterator[Finding]]]] = {
+    DeviceKind.SOFT: soft_port,
+    DeviceKind.RDMA: rdma_port,
+}
 
 
 # The machine

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from ipoibu.base.addr import DEFAULT_PKEY, IpAddress, PKey
 from ipoibu.base.bounds import Choice, Range
-from ipoibu.base.device_name import PREFIX, GidKind, SoftName, device_text, parse_device, parse_soft
+from ipoibu.base.device_name import (
+    DeviceKind,
+    GidKind,
+    SoftName,
+    device_text,
+    parse_device,
+    parse_soft,
+)
 from ipoibu.base.errors import UsageError
 from ipoibu.base.limits import (
     BUSY_POLL_MAX_US,
@@ -236,9 +243,10 @@ class EndpointConfig:
     def _check_soft(self) -> None:
         """Check what the names of built-in HCAs tell before they are opened; RDMA devices have to be open."""
         devices = [device for device, _ in self.places]
-        names = [parse_soft(device) for device in devices if device.startswith(PREFIX)]
+        softs = [device for device in devices if DeviceKind.of(device) is DeviceKind.SOFT]
+        names = [parse_soft(device) for device in softs]
         for device, port in self.places:
-            if device.startswith(PREFIX) and port != 1:
+            if device in softs and port != 1:
                 raise Conflict(
                     f"{{device}} {device}/{port}: the built-in HCA has port 1 only, not {port}"
                 )

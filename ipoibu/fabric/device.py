@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from ipoibu.base.device_name import PREFIX, GidKind, SoftName, parse_soft
+from ipoibu.base.device_name import DeviceKind, GidKind, SoftName, parse_soft
 from ipoibu.base.errors import NoSuchDevice
 from ipoibu.fabric.base import KeptPort, MeshOptions, Port
 from ipoibu.fabric.soft.port import SoftPort
@@ -25,16 +26,26 @@ def open_port(
     devices of `beside` are the interface's rails: where a route to a peer leads over one of them, each rail
     has a route of its own to this peer.
     """
-    if not device.startswith(PREFIX):
-        # The RDMA libraries are optional: only RDMA devices import them.
-        from ipoibu.fabric.verbs.objects import is_iwarp
-        from ipoibu.fabric.verbs.port import VerbsPort
+    return OPENERS[DeviceKind.of(device)](device, port, kept, mesh, beside)
 
-        if is_iwarp(device):
-            from ipoibu.fabric.mesh.port import IwarpPort
 
-            return IwarpPort(device, port)
-        return VerbsPort(device, port)
+def _open_rdma(
+    device: str, port: int, kept: KeptPort | None, mesh: MeshOptions | None, beside: Sequence[str]
+) -> Port:
+    # The RDMA libraries are optional: only RDMA devices import them.
+    from ipoibu.fabric.verbs.objects import is_iwarp
+    from ipoibu.fabric.verbs.port import VerbsPort
+
+    if is_iwarp(device):
+        from ipoibu.fabric.mesh.port import IwarpPort
+
+        return IwarpPort(device, port)
+    return VerbsPort(device, port)
+
+
+def _open_soft(
+    device: str, port: int, kept: KeptPort | None, mesh: MeshOptions | None, beside: Sequence[str]
+) -> Port:
     if port != 1:
         raise NoSuchDevice(f"{device}: the built-in HCA has port 1 only, not {port}")
     name = parse_soft(device)
@@ -52,7 +63,15 @@ def _underlay(
     if mesh is None or name.kind is not GidKind.ANY:
         return None
     try:
-        others = [parse_soft(it).netdev for it in beside if it.startswith(PREFIX)]
+        others = [parse_soft(it).netdev for it in beside if DeviceKind.of(it) is DeviceKind.SOFT]
         return RouteUnderlay(name.netdev, mesh, [it for it in others if it != name.netdev])
     except OSError:  # there is no such device, which its HCA says
         return None
+
+
+Open = Callable[[str, int, KeptPort | None, MeshOptions | None, Sequence[str]], Port]
+
+OPENERS: Final[dict[DeviceKind, Open]] = {
+    DeviceKind.SOFT: _open_soft,
+    DeviceKind.RDMA: _open_rdma,
+}

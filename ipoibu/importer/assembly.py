@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ipoibu.base.addr import DEFAULT_PKEY, PKey
-from ipoibu.base.device_name import PREFIX, parse_device
+from ipoibu.base.device_name import DeviceKind, parse_device
 from ipoibu.base.errors import UsageError
 from ipoibu.base.limits import CHILDREN_MAX, ENCAP_LEN, IB_MTUS
 from ipoibu.daemon.config.config_file import read_value
@@ -280,8 +280,8 @@ def _check_datagrams(config: InterfaceConfig) -> None:
     """Refuse an MTU that no InfiniBand link carries in datagrams: the open port of an RDMA device would."""
     endpoint, largest = config.endpoint, IB_MTUS[-1] - ENCAP_LEN
     mtu = endpoint.mtu or 0
-    is_soft = endpoint.device.startswith(PREFIX)
-    if endpoint.mode == "datagram" and mtu > largest and not is_soft:
+    is_rdma = DeviceKind.of(endpoint.device) is DeviceKind.RDMA
+    if endpoint.mode == "datagram" and mtu > largest and is_rdma:
         raise UsageError(
             f"--mtu {mtu} is too large for datagram mode: choose at most {largest}, or connected mode"
         )

@@ -20,7 +20,7 @@ from ipoibu.base.addr import (
     PKey,
     may_name_partition,
 )
-from ipoibu.base.device_name import PREFIX
+from ipoibu.base.device_name import DeviceKind
 from ipoibu.base.errors import IpoibuError, UsageError
 from ipoibu.base.limits import CHILDREN_MAX, ENCAP_LEN, IB_MTUS, IPV6_MIN_MTU, PROXY_NETWORKS_MAX
 from ipoibu.daemon.config.config_file import ConfigFile, Fault, read_value
@@ -218,7 +218,7 @@ class InterfaceConfig:
         """Of RDMA devices, those of iWARP alone carry more than InfiniBand's largest MTU in a datagram. One
         that does not exist may be of iWARP if `up` waits for it; otherwise `up` refuses it anyway."""
         endpoint, largest = self.endpoint, IB_MTUS[-1] - ENCAP_LEN
-        names = [device for device, _ in endpoint.places if not device.startswith(PREFIX)]
+        names = [it for it, _ in endpoint.places if DeviceKind.of(it) is DeviceKind.RDMA]
         mtu = endpoint.datagram_mtu
         if mtu is None or mtu <= largest or not names:
             return

@@ -6,9 +6,10 @@ from __future__ import annotations
 import pytest
 
 from ipoibu.base.addr import Gid
-from ipoibu.base.device_name import GidKind, SoftName, parse_device, parse_soft
+from ipoibu.base.device_name import DeviceKind, GidKind, SoftName, parse_device, parse_soft
 from ipoibu.base.errors import NoSuchDevice, NotReady, UsageError
-from ipoibu.fabric.device import open_port
+from ipoibu.doctor.machine import DEVICES
+from ipoibu.fabric.device import OPENERS, open_port
 from ipoibu.fabric.soft.port import SoftPort
 
 
@@ -77,6 +78,17 @@ def test_the_name_of_the_built_in_hca_may_choose_its_address(text: str, name: So
 def test_a_net_device_without_such_an_address_says_so(gid: str) -> None:
     with pytest.raises(NotReady, match=r"soft:lo: the device (is down|has no (IPv4|IPv6|address))"):
         open_port(f"soft:lo,{gid}")
+
+
+def test_each_kind_of_device_is_opened_and_checked() -> None:
+    assert set(OPENERS) == set(DEVICES) == set(DeviceKind)
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"), [("soft:eth0", DeviceKind.SOFT), ("mlx5_0", DeviceKind.RDMA)]
+)
+def test_the_prefix_of_a_name_says_the_kind_of_device(device: str, kind: DeviceKind) -> None:
+    assert DeviceKind.of(device) is kind
 
 
 def test_the_built_in_hca_has_one_port() -> None:
