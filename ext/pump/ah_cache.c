@@ -29,7 +29,8 @@ static const struct ipu_hash_layout layout = {
 
 static void *new_slots(uint32_t n)
 {
-    return calloc(n, sizeof(struct ipu_ah *));
+    struct ipu_ah **slots = calloc(n, sizeof(struct ipu_ah *));
+    return slots;
 }
 
 int ipu_ah_cache_init(struct ipu_ah_cache *cache, const struct ipu_fabric *fabric, uint32_t max,
