@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The rooms of the C side include each other only as the table in ext/README.md says.
+"""The rooms of the C side include each other only as the table in docs/understand/design.md says.
 
 And inside a room no two files call each other: one is below the other.
 """
@@ -33,7 +33,7 @@ NAMED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 def _written() -> dict[str, set[str]]:
     """Each room with those that it may include, in the order of the table."""
-    table = (EXT / "README.md").read_text("utf-8").split("## The rooms")[1].split("\n## ")[0]
+    table = (EXT.parent / "docs/understand/design.md").read_text("utf-8").split("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", table, re.MULTILINE)
     rooms = {name: set(re.findall(r"`(\w+)`", allowed)) for name, allowed in rows}
     for name, allowed in rows:
