@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in (ROOT / "ipoibu").rglob("*.py")}
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Every module that the file names in an import, at any depth and under TYPE_CHECKING too."""
     named: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -36,7 +38,7 @@ def imports(path: Path) -> set[str]:
                 submodule = f"{node.module}.{alias.name}"
                 known = submodule in MODULES or submodule in COMPILED
                 named.add(submodule if known else node.module)
-    return named
+    return frozenset(named)
 
 
 def test_there_is_no_circle_among_the_files() -> None:
