@@ -6,6 +6,7 @@ Where to look:
 - `config`: the configuration, checked without a port
 - `dhcp_config`: the part about DHCP
 - `contract`: what the daemon and `host` call
+- `interface_contract`: what the parts of an interface call
 - `callbacks`: what the owner hears
 - `handover`: what an earlier process left
 - `api`: `Endpoint`, for every thread

@@ -134,7 +134,7 @@ class Life(Closing):
         thread = LoopThread(f"ipoibu-{self.config.name}")
         try:
             path = DataPath.open(self.config, port, self._device, params, rails)
-            interface = Interface(path, thread.loop, self._callbacks, rails)
+            interface = _interface(path, thread.loop, self._callbacks, rails)
         except BaseException:
             thread.loop.close()
             raise
@@ -232,6 +232,19 @@ class Life(Closing):
     @property
     def _pump(self) -> Pump:
         return self._opened().path.pump
+
+
+def _interface(
+    path: DataPath,
+    loop: asyncio.AbstractEventLoop,
+    callbacks: Callbacks,
+    rails: Rails | None,
+) -> Interface:
+    if rails is None:
+        return Interface(path, loop, callbacks)
+    from ipoibu.endpoint.interface.rail_follower import RailFollower  # few interfaces have rails
+
+    return Interface(path, loop, callbacks, rails, lambda it: RailFollower(it, rails))
 
 
 async def _settled() -> None:

@@ -6,14 +6,16 @@ Where to look:
 - `interface`: owns all parts of one link: up, down, flush
 - `shell`: carries effects out, feeds events and time
 - `heavy_flush`: another queue pair under the same device
+- `port_follower`: what a change of the port does
 - `rail_follower`: what a change of the rails does
 - `carrier`: the carrier, as `ip link` shows it
 - `event_log`: transitions as log lines
 - `transitions`: their observers
 - `pings`: waits for a ping's answer
 
-It imports: `_core`, `base`, `endpoint.callbacks`, `endpoint.config`, `endpoint.datapath`,
-`endpoint.dhcp`, `endpoint.handover`, `endpoint.rails`, `endpoint.subnet`, `fabric`, `proto`, `wire`.
+It imports: `_core`, `base`, `endpoint.callbacks`, `endpoint.datapath`, `endpoint.dhcp`,
+`endpoint.handover`, `endpoint.interface_contract`, `endpoint.rails`, `endpoint.subnet`,
+`fabric`, `proto`, `wire`.
 
 Not here:
 

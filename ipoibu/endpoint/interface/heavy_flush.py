@@ -21,51 +21,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable
-from typing import Protocol
 
 from ipoibu.base.errors import IpoibuError
 from ipoibu.base.ib import PartitionParams
 from ipoibu.base.limits import GROUP_BACKOFF_MAX_S, GROUP_BACKOFF_MIN_S
+from ipoibu.endpoint.interface_contract import InterfaceContract
 from ipoibu.endpoint.subnet.retry import rest
 from ipoibu.proto.machine.backoff import Backoff
 
 _log = logging.getLogger(__name__)
-
-
-class FlushedInterface(Protocol):
-    """The part of an `Interface` that a heavy flush uses."""
-
-    counts: Counter[str]
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-
-    @property
-    def place(self) -> str:
-        """The interface's name in the log."""
-        ...
-
-    def sever(self) -> None:
-        """Take the link down and end the queue pair."""
-        ...
-
-    def find_link(self) -> Awaitable[PartitionParams]:
-        """Join the link, and return the parameters that it has now."""
-        ...
-
-    def resume(self, params: PartitionParams) -> None:
-        """Make a queue pair for the link."""
-        ...
-
-    def leave_link(self) -> None:
-        """Undo `find_link`."""
-        ...
-
-    def fail(self, reason: str) -> None:
-        """End the interface, which cannot go on."""
-        ...
 
 
 class HeavyFlush:
@@ -75,7 +39,7 @@ class HeavyFlush:
     comes after 1, 2 .. 16 s, and at once when the subnet changes.
     """
 
-    def __init__(self, interface: FlushedInterface) -> None:
+    def __init__(self, interface: InterfaceContract) -> None:
         self._interface = interface
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()

@@ -30,6 +30,7 @@ from ipoibu.endpoint.handover import Handover
 from ipoibu.endpoint.interface.carrier import Carrier
 from ipoibu.endpoint.interface.event_log import EventLog
 from ipoibu.endpoint.interface.heavy_flush import HeavyFlush
+from ipoibu.endpoint.interface.port_follower import PortFollower
 from ipoibu.endpoint.interface.shell import Shell
 from ipoibu.endpoint.interface.transitions import Transitions
 from ipoibu.endpoint.subnet.link import params_of
@@ -45,7 +46,6 @@ from ipoibu.proto.machine.transition import Topic, Transition
 from ipoibu.proto.neigh.dad import State as AddressState
 
 if TYPE_CHECKING:
-    from ipoibu.endpoint.interface.rail_follower import RailFollower
     from ipoibu.endpoint.rails.rails import Rails
     from ipoibu.endpoint.subnet.subnet import Subnet
     from ipoibu.wire.mesh import Locator
@@ -66,10 +66,11 @@ class Interface:
         loop: asyncio.AbstractEventLoop,
         callbacks: Callbacks,
         rails: Rails | None = None,
+        follow: Callable[[Interface], PortFollower] = lambda interface: PortFollower(),
     ) -> None:
         """Take over `path`, the data path to the link; nothing runs before `start`.
 
-        With `rails` the path is on the port of their active one.
+        With `rails` the path is on the port of their active one, and `follow` makes what follows them.
         """
         self.rails = rails
         self.config = path.config
@@ -132,13 +133,7 @@ class Interface:
                 from ipoibu.endpoint.subnet.subnet import Subnet  # few links need it
 
                 self.subnet = self.shell.subnet = Subnet(self, self.port.sa)
-            self._follower: RailFollower | None = None
-            if rails is not None:
-                from ipoibu.endpoint.interface.rail_follower import (
-                    RailFollower,  # few interfaces have rails
-                )
-
-                self._follower = RailFollower(self, rails)
+            self._follower = follow(self)
         except BaseException:
             self.shell.close()
             path.close()
@@ -164,8 +159,7 @@ class Interface:
         """Begin, with what an earlier process has left."""
         if kept is not None:  # before packets, of which many may wait for one neighbour
             self._take_over(kept)
-        if self._follower is not None:
-            self._follower.open_backups()
+        self._follower.open_backups()
         self.shell.start()
         self._watch_fabric()
         self._poll_later()
@@ -173,8 +167,7 @@ class Interface:
         if self.rc is not None:
             self.rc.open()
         self.shell.drain()
-        if self._follower is not None:
-            self._follower.start_monitor()
+        self._follower.start_monitor()
 
     def _take_over(self, kept: Handover) -> None:
         self.engine.keep_addresses(kept.checked)
@@ -221,15 +214,15 @@ class Interface:
             self._heavy_flush.close()
         if self.subnet is not None:
             self.subnet.close()
-        if self._follower is not None:
-            self._follower.close_backups()
+        self._follower.close_backups()
         self._stop_reading()
         if self._port_timer is not None:
             self._port_timer.cancel()
         self._stop_path()
         self.shell.close()
         # They refer to this interface: without them Python frees it at once.
-        self.subnet = self._heavy_flush = self._follower = None
+        self.subnet = self._heavy_flush = None
+        self._follower = PortFollower()
 
     def ask(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` until `stop`."""
@@ -353,7 +346,7 @@ class Interface:
     def _look_at_port(self) -> None:
         """Follow the port's state and GID, once a second and when the device reports an event."""
         try:
-            active = self.port.active() if self._follower is None else self._follower.look()
+            active = self._follower.look(self.port)
         except LinkError as error:
             if self._port_timer is not None:
                 self._port_timer.cancel()
@@ -445,18 +438,15 @@ class Interface:
 
     def receiving(self, groups: Collection[Gid]) -> None:
         """The port is a member of these groups, and of no others."""
-        if self._follower is not None:
-            self._follower.receiving(groups)
+        self._follower.receiving(groups)
 
     def avoid_rail(self, why: str) -> None:
         """Avoid the active rail for a while, where another is up: it does not lead to the link."""
-        if self._follower is not None:
-            self._follower.avoid(why)
+        self._follower.avoid(why)
 
     def joined(self) -> None:
         """The SA has made us a member of the broadcast group."""
-        if self._follower is not None:
-            self._follower.joined()
+        self._follower.joined()
 
     def _log_why_down(self) -> None:
         """Log that the port is down, once for each reason."""
@@ -570,8 +560,7 @@ class Interface:
         if self.subnet is not None:
             self.subnet.close_all_groups()
         self._port_event("down")
-        if self._follower is not None:
-            self._follower.close_backups()
+        self._follower.close_backups()
         self._stop_reading()
         self._stop_path()
         self.rc = None
@@ -623,8 +612,7 @@ class Interface:
         self._gid = self.port.info.gid
         if self.subnet is not None:
             self.subnet.renewed()
-        if self._follower is not None:
-            self._follower.open_backups()
+        self._follower.open_backups()
         self.shell.resume(path, rc)
         self._watch_fabric()
         self.fabric.meet_again(self._met)

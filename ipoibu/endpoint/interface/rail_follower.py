@@ -4,88 +4,30 @@ is a member of the link, otherwise by a heavy flush over the other port."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import Counter
-from collections.abc import Collection, Coroutine, Iterable
-from typing import Any, Protocol
+from collections.abc import Collection
 
 from ipoibu.base.addr import Gid
 from ipoibu.base.device_name import device_text
-from ipoibu.base.ib import PartitionParams
-from ipoibu.endpoint.config import EndpointConfig
-from ipoibu.endpoint.datapath.datapath import DataPath
-from ipoibu.endpoint.interface.shell import Shell
+from ipoibu.endpoint.interface.interface import Interface
+from ipoibu.endpoint.interface.port_follower import PortFollower
 from ipoibu.endpoint.rails.backup_members import BackupMembers
 from ipoibu.endpoint.rails.monitor import RailMonitor
 from ipoibu.endpoint.rails.rails import Rails
-from ipoibu.endpoint.subnet.subnet import Subnet
 from ipoibu.fabric.shared_port import SharedPort
-from ipoibu.proto.effects import Effect
-from ipoibu.proto.engine import Engine
 
 _log = logging.getLogger(__name__)
 
 
-class RailedInterface(Protocol):
-    """The part of an `Interface` that follows its rails."""
-
-    config: EndpointConfig
-    counts: Counter[str]
-    engine: Engine
-    path: DataPath
-    port: SharedPort
-    shell: Shell
-    subnet: Subnet | None
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-
-    @property
-    def params(self) -> PartitionParams: ...
-
-    @property
-    def place(self) -> str:
-        """The interface's name in the log."""
-        ...
-
-    def perform(self, effects: Iterable[Effect]) -> None: ...
-
-    def demand_flush(self, why: str) -> None:
-        """Make another data path, by a heavy flush."""
-        ...
-
-    def change_port(self, port: SharedPort) -> None:
-        """Have the data path that the heavy flush makes be on this port."""
-        ...
-
-    def move(self, path: DataPath) -> None:
-        """Go on over the port of `path`, which is the data path that runs."""
-        ...
-
-    def open_subnet(self, port: SharedPort, received: Collection[Gid]) -> Subnet:
-        """Ask the SA of this port from now on."""
-        ...
-
-    def note_device_gone(self) -> None:
-        """Keep the last counters of the fabric, whose device is gone."""
-        ...
-
-    def ask(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` until the interface stops."""
-        ...
-
-
-class RailFollower:
+class RailFollower(PortFollower):
     """Every method runs on the interface's loop."""
 
-    def __init__(self, interface: RailedInterface, rails: Rails) -> None:
+    def __init__(self, interface: Interface, rails: Rails) -> None:
         self._interface = interface
         self._rails = rails
         self._backups: BackupMembers | None = None
 
     def start_monitor(self) -> None:
-        """Ask the monitored neighbours, if there are any."""
         interface, rails = self._interface, self._rails
         if not interface.config.rail_monitor:
             return
@@ -103,14 +45,14 @@ class RailFollower:
 
     # ---- which rail carries the traffic
 
-    def look(self) -> bool:
+    def look(self, port: SharedPort) -> bool:
         """Carry the traffic over the active rail; return whether that rail is up."""
         interface, rails = self._interface, self._rails
         now, joined = interface.loop.time(), interface.path.joined
         is_severed = interface.shell.is_severed
         if joined is not None and not (is_severed or interface.config.rail_monitor):
             rails.compare(now, joined.reach())
-        before, before_rail = interface.port, rails.active
+        before, before_rail = port, rails.active
         joining = self._backups.joining() if self._backups is not None else ()
         is_up, after = rails.look(now, interface.loop, joining), rails.port
         if after is not before:

@@ -8,7 +8,7 @@ Where to look:
 - `allmulticast`: every group, for a router
 - `retry`: waits between refused attempts
 
-It imports: `base`, `endpoint.config`, `fabric`, `proto`, `wire`.
+It imports: `base`, `endpoint.config`, `endpoint.interface_contract`, `fabric`, `proto`, `wire`.
 
 Not here:
 

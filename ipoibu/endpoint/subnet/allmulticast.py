@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ipoibu.base.addr import Gid, IpAddress
 from ipoibu.base.errors import BadFrame, LinkError
-from ipoibu.base.ib import PartitionParams
 from ipoibu.base.limits import ALL_GROUPS_LIST_S, GROUPS_MAX
+from ipoibu.endpoint.interface_contract import InterfaceContract
 from ipoibu.proto.machine.backoff import Repeats
 from ipoibu.proto.sa.errors import NoRecords
 from ipoibu.wire import mgid
@@ -32,40 +31,24 @@ _log = logging.getLogger(__name__)
 STATE: Final = JoinState.NON_MEMBER
 
 
-class RouterInterface(Protocol):
-    """The part of an `Interface` that `AllMulticast` uses."""
+class AllMulticast:
+    """The groups of one link that we receive for a router; every method runs on the interface's loop.
 
-    counts: Counter[str]
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-
-    @property
-    def params(self) -> PartitionParams: ...
-
-
-class RouterSubnet(Protocol):
-    """The part of a `Subnet` that `AllMulticast` uses.
-
-    `attach_for_router` has the queue pair receive a group, `detach_for_router` ends that and leaves the
-    group at the SA. Both count for this purpose only: a group that the interface joined for itself stays
-    attached.
+    `attach` has the queue pair receive a group, `detach` ends that and leaves the group at the SA. Both
+    count for this purpose only: a group that the interface joined for itself stays attached.
     """
 
-    @property
-    def sa(self) -> SaClient: ...
-
-    def attach_for_router(self, record: McMemberRecord) -> None: ...
-
-    def detach_for_router(self, group: Gid) -> None: ...
-
-
-class AllMulticast:
-    """The groups of one link that we receive for a router; every method runs on the interface's loop."""
-
-    def __init__(self, interface: RouterInterface, subnet: RouterSubnet) -> None:
+    def __init__(
+        self,
+        interface: InterfaceContract,
+        sa: SaClient,
+        attach: Callable[[McMemberRecord], None],
+        detach: Callable[[Gid], None],
+    ) -> None:
         self._interface = interface
-        self._subnet = subnet
+        self._sa = sa
+        self._attach = attach
+        self._detach = detach
         self._params = interface.params
         self._held: set[Gid] = set()
         self._joining: set[Gid] = set()  # requested; the SA may have added us already
@@ -92,7 +75,7 @@ class AllMulticast:
             self._task.cancel()
             self._task = None
         for group in self._held | self._joining:
-            self._subnet.detach_for_router(group)
+            self._detach(group)
         self._held.clear()
         self._joining.clear()
         self._news.clear()
@@ -131,7 +114,7 @@ class AllMulticast:
 
     async def _list(self) -> None:
         self._news.clear()
-        records = await self._subnet.sa.groups(self._params.pkey)
+        records = await self._sa.groups(self._params.pkey)
         there, again = self._of_link(records), self._is_doubted
         self._must_list = self._is_doubted = False
         for group in self._held - there:
@@ -143,7 +126,7 @@ class AllMulticast:
         if not exists:
             if group in self._held:
                 self._held.discard(group)
-                self._subnet.detach_for_router(group)
+                self._detach(group)
             return
         if group in self._held:
             if not again:
@@ -153,7 +136,7 @@ class AllMulticast:
             return
         self._joining.add(group)
         try:
-            self._subnet.attach_for_router(await self._subnet.sa.join(group, STATE))
+            self._attach(await self._sa.join(group, STATE))
         except NoRecords:
             return  # the group is gone meanwhile
         except LinkError as error:

@@ -23,23 +23,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ipoibu.base.addr import Gid
 from ipoibu.base.errors import IpoibuError, LinkError
 from ipoibu.base.ib import PartitionParams
-from ipoibu.endpoint.config import EndpointConfig
+from ipoibu.endpoint.interface_contract import InterfaceContract
 from ipoibu.endpoint.subnet.allmulticast import STATE as ALL_GROUPS_STATE
 from ipoibu.endpoint.subnet.allmulticast import AllMulticast
 from ipoibu.endpoint.subnet.link import joined_link, pkey_place
-from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.sa.flush import Flush
-from ipoibu.fabric.shared_port import SharedPort
-from ipoibu.proto.effects import Attach, Detach, Effect, FindPath, JoinToSend, LeaveToSend
-from ipoibu.proto.engine import Engine
+from ipoibu.proto.effects import Attach, Detach, FindPath, JoinToSend, LeaveToSend
 from ipoibu.proto.sa.errors import InvalidRequest, NoAnswer, NoRecords
 from ipoibu.proto.sa.path import SaPath
 from ipoibu.proto.sa.records import link_params, path_from_record, path_to_group
@@ -56,46 +53,11 @@ _log = logging.getLogger(__name__)
 Request = Attach | Detach | FindPath | JoinToSend | LeaveToSend
 
 
-class SubnetInterface(Protocol):
-    """The part of an `Interface` that its `Subnet` uses."""
-
-    config: EndpointConfig
-    counts: Counter[str]
-    engine: Engine
-    receives_all: bool  # for a multicast router
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-
-    @property
-    def port(self) -> SharedPort: ...
-
-    @property
-    def params(self) -> PartitionParams: ...
-
-    @property
-    def fabric(self) -> Fabric: ...
-
-    def perform(self, effects: Iterable[Effect]) -> None: ...
-
-    def flush(self, level: Flush, why: str | None = None) -> None: ...
-
-    def sa_silent(self) -> None: ...
-
-    def avoid_rail(self, why: str) -> None: ...
-
-    def joined(self) -> None: ...
-
-    def receiving(self, groups: Collection[Gid]) -> None:
-        """The port is a member of these groups now, and of no others."""
-        ...
-
-
 class Subnet:
     """One interface's requests to the SA, and the SA's reports to it."""
 
     def __init__(
-        self, interface: SubnetInterface, sa: SaClient, received: Collection[Gid] = ()
+        self, interface: InterfaceContract, sa: SaClient, received: Collection[Gid] = ()
     ) -> None:
         """The port of `sa` is a member of the groups of `received` already."""
         self.sa = sa
@@ -117,7 +79,12 @@ class Subnet:
 
     def renewed(self) -> None:
         """The interface has a queue pair on the link of its `params`."""
-        self._all = AllMulticast(self._interface, self) if self._interface.receives_all else None
+        self._all = self._all_multicast() if self._interface.receives_all else None
+
+    def _all_multicast(self) -> AllMulticast:
+        return AllMulticast(
+            self._interface, self.sa, self._attach_for_router, self._detach_for_router
+        )
 
     @property
     def _params(self) -> PartitionParams:
@@ -272,11 +239,11 @@ class Subnet:
 
     # ---- all groups of the link, for a router
 
-    def attach_for_router(self, record: McMemberRecord) -> None:
+    def _attach_for_router(self, record: McMemberRecord) -> None:
         assert record.mgid is not None, "an answer has every field"
         self._interface.fabric.attach(record.mgid, record.mlid or 0)
 
-    def detach_for_router(self, group: Gid) -> None:
+    def _detach_for_router(self, group: Gid) -> None:
         if group not in self._received:
             self._interface.fabric.detach(group)
         self._later(lambda: self.sa.leave(group, ALL_GROUPS_STATE))

@@ -8,7 +8,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest.mock import Mock
 
 import pytest
@@ -210,16 +210,8 @@ def test_closing_leaves_a_group_whose_answer_has_just_come(subnet: Subnet) -> No
             self.loop = asyncio.get_running_loop()
             self.counts: Counter[str] = Counter()
 
-    class InterfaceSubnet:
-        sa = Sa()
-
-        def attach_for_router(self, record: McMemberRecord) -> None: ...
-
-        def detach_for_router(self, group: Gid) -> None:
-            left.append(group)
-
     async def close_between() -> None:
-        groups = AllMulticast(Interface(), InterfaceSubnet())
+        groups = AllMulticast(cast(Any, Interface()), Sa(), lambda record: None, left.append)
         groups.open()
         for answer in (McMemberRecord(mgid=TO_TV),), McMemberRecord(mgid=TO_TV):
             await asyncio.sleep(0.01)
@@ -317,7 +309,7 @@ def test_g3_an_ip_group_is_read_from_an_mgid_as_far_as_possible() -> None:
 def test_reports_that_come_faster_than_we_join_lead_to_a_list() -> None:
     """Members can create and leave groups at any rate."""
     interface = Mock(params=TEMPLATE.params)
-    table = AllMulticast(interface, Mock())
+    table = AllMulticast(interface, Mock(), Mock(), Mock())
     table._must_list = False
     for number in range(2 * GROUPS_MAX):
         group = mgid.of_group(ipaddress.ip_address(0xE8000000 + number), DEFAULT)

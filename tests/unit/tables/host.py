@@ -126,13 +126,11 @@ class RoutedGroups(Filling):
     def __init__(self) -> None:
         super().__init__()
         self.cap = GROUPS_MAX
-        subnet = SimpleNamespace(
-            sa=SimpleNamespace(join=self._join),
-            attach_for_router=lambda record: None,
-            detach_for_router=lambda group: None,
-        )
+        sa = SimpleNamespace(join=self._join)
         interface = SimpleNamespace(counts=self.counts, params=TEMPLATE.params)
-        self._table = AllMulticast(cast(Any, interface), cast(Any, subnet))
+        self._table = AllMulticast(
+            cast(Any, interface), cast(Any, sa), lambda record: None, lambda group: None
+        )
 
     async def _join(self, group: Gid, state: object) -> Gid:
         return group

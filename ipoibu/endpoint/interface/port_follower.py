@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""How an interface follows its port. This one has one port; `rail_follower.py` has several."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ipoibu.base.addr import Gid
+from ipoibu.fabric.shared_port import SharedPort
+
+
+class PortFollower:
+    """Every method runs on the interface's loop. Only `look` does something for a single port."""
+
+    def look(self, port: SharedPort) -> bool:
+        """Return whether `port`, which carries the traffic, is up."""
+        return port.active()
+
+    def start_monitor(self) -> None:
+        """Ask the monitored neighbours, if there are any."""
+
+    def avoid(self, why: str) -> None:
+        """Avoid the port for a while, where another is up: it does not lead to the link."""
+
+    def joined(self) -> None:
+        """The SA has made the port a member of the broadcast group."""
+
+    def receiving(self, groups: Collection[Gid]) -> None:
+        """The port is a member of these groups, and of no others."""
+
+    def open_backups(self) -> None:
+        """Have the ports that wait join what the active one joins."""
+
+    def close_backups(self) -> None:
+        """End that."""
