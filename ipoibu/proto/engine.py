@@ -108,7 +108,7 @@ class Engine(EnginePart):
             moves=self._moves,
         )
         self._routers = Routers(
-            context, self._ask_router, self._neighbours.solicit, self._neighbours.is_reachable
+            context, self._ask_router, self._neighbours.solicit, self._neighbours.has_answered
         )
         self._neighbours.watcher = self._routers
         self._nd = NdResolver(

@@ -74,7 +74,7 @@ class _Entry:
     since: float
     hwaddr: HwAddr | None = None
     probes: int = 0
-    confirmed: bool = False
+    confirmed: bool = False  # it has answered, at some time
     is_router: bool = False
     published: NeighAction | None = None
     refusals: int = 0  # by the pump, in a row
@@ -204,10 +204,10 @@ class Neighbours:
         entry = self._entries.get(ip)
         return entry.hwaddr if entry else None
 
-    def is_reachable(self, ip: IpAddress) -> bool:
-        """Return whether the neighbour has answered lately."""
+    def has_answered(self, ip: IpAddress) -> bool:
+        """Return whether the neighbour has ever answered, as long as it has its entry."""
         entry = self._entries.get(ip)
-        return entry is not None and entry.state is State.REACHABLE
+        return entry is not None and entry.confirmed
 
     def is_asked(self, ip: IpAddress) -> bool:
         """Return whether we wait for an answer about `ip`."""

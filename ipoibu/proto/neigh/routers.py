@@ -158,7 +158,7 @@ class Routers:
     """The routers of one link: the stack gets the advertisements of at most `cap` routers.
 
     `ask(now, ip)` verifies one that the stack may use, `solicit(now, ip, hwaddr)` asks one that it does not
-    know, and `is_reachable(ip)` says whether the host has answered lately.
+    know, and `has_answered(ip)` says whether the host has ever answered, as long as we remember it.
     """
 
     def __init__(
@@ -166,13 +166,13 @@ class Routers:
         context: EngineContext,
         ask: Callable[[float, IpAddress], None],
         solicit: Callable[[float, IpAddress, HwAddr | None], None],
-        is_reachable: Callable[[IpAddress], bool],
+        has_answered: Callable[[IpAddress], bool],
         cap: int = ROUTERS_MAX,
     ) -> None:
         self._context = context
         self._ask = ask
         self._solicit = solicit
-        self._is_reachable = is_reachable
+        self._has_answered = has_answered
         self._cap = cap
         self._machine = Machine(MACHINE, context.timers, self._ring)
         self._routers: dict[IpAddress, _Router] = {}
@@ -246,7 +246,7 @@ class Routers:
         """Return a place for a router, or None."""
         ip = advertisement.source
         router = _Router(
-            State.NONE, advertisement, b"", None, now, is_proven=self._is_reachable(ip)
+            State.NONE, advertisement, b"", None, now, is_proven=self._has_answered(ip)
         )
         if len(packet) > ROUTER_ADVERTISEMENT_MAX_BYTES:
             return None
@@ -274,7 +274,7 @@ class Routers:
 
     def _is_proven(self, ip: IpAddress) -> bool:
         router = self._routers.get(ip)
-        return self._is_reachable(ip) or (router is not None and router.is_proven)
+        return self._has_answered(ip) or (router is not None and router.is_proven)
 
     def _is_doubted(self, now: float, router: _Router, advertisement: RouterAdvertisement) -> bool:
         """Return whether a router has to answer first, because too many others have not."""

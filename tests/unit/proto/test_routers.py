@@ -16,7 +16,9 @@ from ipoibu.base.limits import (
     ADVERTISED_REPEATED_S,
     AUTOCONF_LASTS_S,
     AUTOCONF_UNPROVEN_MAX,
+    MAX_RANDOM_FACTOR,
     MAX_UNICAST_SOLICIT,
+    REACHABLE_TIME_S,
     ROUTER_ADVERTISEMENT_MAX_BYTES,
     ROUTER_RETRY_S,
     ROUTER_TRIALS_BURST,
@@ -27,6 +29,7 @@ from ipoibu.base.limits import (
 )
 from ipoibu.proto.effects import Publish
 from ipoibu.proto.neigh.advertised_routes import PREFIX_INFORMATION, ROUTE_INFORMATION, lifetime_s
+from ipoibu.proto.neigh.nud import State
 from ipoibu.wire import ndisc
 from ipoibu.wire.ndisc import ALL_NODES, NeighbourAdvertisement, RouterAdvertisement
 from ipoibu.wire.ndopt import Option
@@ -259,6 +262,28 @@ def test_a_router_that_was_there_first_stays_and_a_new_one_is_heard_when_it_answ
     answer(bench, LOW)
     message = last(bench)
     assert (message.source, message.options) == (LOW.ip, (ROUTE, PREFIX))
+
+
+def test_a_router_that_answered_long_ago_needs_no_trial() -> None:
+    """As a neighbour: its entry is STALE, and it does not compete with invented ones for trials."""
+    bench = Bench()
+    bench.send(str(HIGH.ip))
+    answer(bench, HIGH)
+    bench.run(REACHABLE_TIME_S * MAX_RANDOM_FACTOR)
+    info = bench.neighbour(str(HIGH.ip))
+    assert info is not None
+    assert info.state is State.STALE
+    for router in invented(20 * ROUTERS_MAX):
+        advertise(bench, router)
+    assert bench.host.counts["router_refused"] > ROUTERS_MAX, "no trial is left"
+    heard(bench)
+    advertise(bench, HIGH)
+    assert (HIGH.ip, 1800) in heard(bench)
+    bench.host.carry_out(bench.host.engine.permanent.remove(bench.now, HIGH.ip))
+    advertise(bench, HIGH, 0)
+    heard(bench)
+    advertise(bench, HIGH)
+    assert heard(bench) == [], "forgotten with the entry"
 
 
 def test_a_router_that_answers_never_makes_room_for_others() -> None:
