@@ -18,6 +18,8 @@ Where to look:
 
 It imports: nothing.
 
+Part of the core, but for `distribution`, `privilege`.
+
 Not here:
 
 - A number outside of `limits`: its cap would have no source and no row in the register.

@@ -18,6 +18,8 @@ Where to look:
 
 It imports: `_core`, `base`, `fabric`, `proto`, `wire`.
 
+Part of the core.
+
 Not here:
 
 - Python on the way of a resolved packet: the pumps carry it.

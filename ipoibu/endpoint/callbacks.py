@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ipoibu.base.addr import IpAddress
-from ipoibu.wire.dhcp6_lease import Lease6
-from ipoibu.wire.dhcp_lease import Lease
+
+if TYPE_CHECKING:
+    from ipoibu.wire.dhcp6_lease import Lease6
+    from ipoibu.wire.dhcp_lease import Lease
 
 OnAddress = Callable[[IpAddress, bool], None]
 OnFailure = Callable[[str], None]
 OnMtu = Callable[[int], None]
 OnLink = Callable[[bool, int | None], None]
-OnLease = Callable[[Lease | None], None]
-OnLease6 = Callable[[Lease6 | None], None]
+OnLease = Callable[["Lease | None"], None]
+OnLease6 = Callable[["Lease6 | None"], None]
 
 
 def _ignore(*_: object) -> None:

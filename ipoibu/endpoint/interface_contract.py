@@ -16,7 +16,7 @@ from ipoibu.base.addr import Gid
 from ipoibu.base.ib import PartitionParams
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.fabric.base import Fabric
-from ipoibu.fabric.sa.flush import Flush
+from ipoibu.fabric.flush import Flush
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.proto.effects import Effect
 from ipoibu.proto.engine import Engine

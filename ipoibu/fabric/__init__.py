@@ -15,6 +15,7 @@ Where to look:
 - `effect_loop`: runs a sans-IO machine
 - `worker`: a thread that serves descriptors
 - `loop_thread`: a thread with an event loop
+- `flush`: what a change of the subnet means for interfaces
 - `link_speed`: the speed of a net device
 - `soft`: the built-in HCA
 - `verbs`: RDMA devices
@@ -26,6 +27,8 @@ Where to look:
 
 It imports: `_core`, `base`, `fabric.cm`, `fabric.mesh`, `fabric.sa`, `fabric.soft`, `fabric.unicast`,
 `fabric.verbs`, `proto`, `wire`.
+
+Part of the core, but for `faults`, `peered`, `rails`, `worker`, `wrapper`.
 
 Not here:
 

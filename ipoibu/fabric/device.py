@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ipoibu.base.device_name import DeviceKind, GidKind, SoftName, parse_soft
 from ipoibu.base.errors import NoSuchDevice
 from ipoibu.fabric.base import KeptPort, MeshOptions, Port
 from ipoibu.fabric.soft.port import SoftPort
-from ipoibu.fabric.unicast.underlay import RouteUnderlay
+
+if TYPE_CHECKING:
+    from ipoibu.fabric.unicast.underlay import RouteUnderlay
 
 
 def open_port(
@@ -62,6 +64,8 @@ def _underlay(
     """What chooses the address, unless the user does; None for a link with multicast."""
     if mesh is None or name.kind is not GidKind.ANY:
         return None
+    from ipoibu.fabric.unicast.underlay import RouteUnderlay  # few links name their peers
+
     try:
         others = [parse_soft(it).netdev for it in beside if DeviceKind.of(it) is DeviceKind.SOFT]
         return RouteUnderlay(name.netdev, mesh, [it for it in others if it != name.netdev])

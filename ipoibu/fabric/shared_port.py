@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self
 from ipoibu.base.errors import Closed, LinkError
 from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, PeersUnderlay, Port
-from ipoibu.fabric.unicast.reception import Receptions
 
 if TYPE_CHECKING:
     from ipoibu.fabric.cm.service import CmService
     from ipoibu.fabric.sa.client import SaClient
+    from ipoibu.fabric.unicast.reception import Receptions
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class _Device:
     lent: bool
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: set[SharedPort] = field(default_factory=set)
-    receptions: Receptions = field(default_factory=Receptions)
+    receptions: Receptions | None = None
     gone: LinkError | None = None
 
 
@@ -83,7 +83,12 @@ class SharedPort(Port):
     @property
     def receptions(self) -> Receptions:
         """Where the peers of all users' links dial us."""
-        return self._device.receptions
+        with self._device.lock:
+            if self._device.receptions is None:
+                from ipoibu.fabric.unicast.reception import Receptions  # few links name their peers
+
+                self._device.receptions = Receptions()
+            return self._device.receptions
 
     def may_control(self) -> bool:
         return self._port.may_control()

@@ -10,6 +10,8 @@ Where to look:
 - `permanent_neighbours`: the inputs of an administrator
 - `sa_inputs`: the inputs of a subnet administrator
 - `pump_reports`: the inputs that only the log follows
+- `parts`: what few configurations ask for, loaded when one does
+- `paths`: the paths of a link; `sa.path` has those of a subnet administrator
 - `context`: the configuration, and what all machines share
 - `effects`: what the engine wants done, as values
 - `ethernet_config`: the options about guests
@@ -26,6 +28,8 @@ Where to look:
 
 It imports: `base`, `proto.dhcp`, `proto.ethernet`, `proto.groups`, `proto.machine`, `proto.neigh`,
 `proto.sa`, `wire`.
+
+Part of the core, but for `rail_policy`.
 
 Not here:
 

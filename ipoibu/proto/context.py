@@ -29,7 +29,7 @@ from ipoibu.proto.machine.drops import Drops
 from ipoibu.proto.machine.ratelimit import TokenBucket
 from ipoibu.proto.machine.timers import Timers
 from ipoibu.proto.machine.transition import Observer, ignore
-from ipoibu.proto.sa.path import Paths, PathTable
+from ipoibu.proto.paths import Paths
 from ipoibu.wire import mgid
 from ipoibu.wire.encap import Encap, EtherType
 
@@ -163,13 +163,20 @@ class EngineContext:
         self.hwaddr = config.hwaddr
         self.rng = rng
         self.timers = Timers()
-        self.paths = PathTable(self.timers, observe=observe) if config.has_sa else Paths()
+        self.paths = self._paths()
         self._drops = Drops(observe)
         self._own: Counter[IpAddress] = Counter()
         self._effects: list[Effect] = []
         self._warnings: dict[str, TokenBucket] = {}  # by counter, or kind of line
         self._groups = {group.mgid: group for group in config.params.groups}
         self._guest_qpns = frozenset(config.guest_qpns)
+
+    def _paths(self) -> Paths:
+        if not self.config.has_sa:
+            return Paths()
+        from ipoibu.proto.sa.path import PathTable  # few links have an SA
+
+        return PathTable(self.timers, observe=self.observe)
 
     def renew(self, config: LinkConfig) -> None:
         """Take the configuration of another queue pair, and perhaps another link."""

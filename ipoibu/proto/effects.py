@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ipoibu.base.addr import Gid, HwAddr, IpAddress, Mac, Qpn
 from ipoibu.base.ib import Destination
-from ipoibu.wire import dhcp6
 from ipoibu.wire.arp import Arp
-from ipoibu.wire.dhcp import Message
-from ipoibu.wire.dhcp6_lease import Lease6
-from ipoibu.wire.dhcp_lease import Lease
 from ipoibu.wire.ndisc import NeighbourSolicitation
+
+if TYPE_CHECKING:
+    from ipoibu.wire import dhcp6
+    from ipoibu.wire.dhcp import Message
+    from ipoibu.wire.dhcp6_lease import Lease6
+    from ipoibu.wire.dhcp_lease import Lease
 
 
 class NeighAction(enum.IntEnum):

@@ -29,16 +29,14 @@ from ipoibu.base.addr import Gid, HwAddr, IpAddress, IpInterface, Qpn
 from ipoibu.base.errors import BadFrame, UsageError
 from ipoibu.base.ib import PartitionParams
 from ipoibu.base.limits import IPV6_MIN_MTU
+from ipoibu.proto import parts
 from ipoibu.proto.context import EngineContext, FrameSource, LinkConfig, Resolver, is_host
-from ipoibu.proto.dhcp.client import DhcpClient
-from ipoibu.proto.dhcp.client6 import Dhcp6Client
 from ipoibu.proto.effects import (
     AskProxy,
     Effect,
     LinkChanged,
     Log,
 )
-from ipoibu.proto.ethernet.host import EthernetHost
 from ipoibu.proto.groups import link
 from ipoibu.proto.groups.groups import GroupInfo, Groups
 from ipoibu.proto.groups.link import IpoibLink
@@ -60,9 +58,9 @@ from ipoibu.proto.neigh.pings import Pings
 from ipoibu.proto.neigh.proxy_entries import ProxyEntries
 from ipoibu.proto.neigh.proxy_networks import ProxyNetworks, ProxyRoute, ProxyRules
 from ipoibu.proto.neigh.routers import Routers
+from ipoibu.proto.paths import SaPath
 from ipoibu.proto.permanent_neighbours import PermanentNeighbours
 from ipoibu.proto.pump_reports import PumpReports
-from ipoibu.proto.sa.path import SaPath
 from ipoibu.proto.sa_inputs import SaInputs
 from ipoibu.wire import encap
 from ipoibu.wire.arp import Arp
@@ -124,32 +122,23 @@ class Engine(EnginePart):
         answers.update({4: self._arp.answer, 6: self._nd.answer})
         self.pings = Pings(context, self._neighbours, self._addresses)
         self._memberships = Listeners(self._groups)
-        identity = config.dhcp
-        self.dhcp = DhcpClient(context, self._addresses, identity) if identity else None
-        self.dhcp6: Dhcp6Client | None = None
-        if config.dhcp6 is not None:
-            self.dhcp6 = Dhcp6Client(
-                context, self._addresses, config.dhcp6, self._held.hold, self._held.leave
-            )
+        self.dhcp = parts.dhcp_client(context, self._addresses)
+        self.dhcp6 = parts.dhcp6_client(context, self._addresses, self._held)
         self._dhcp_clients = [it for it in (self.dhcp, self.dhcp6) if it is not None]
         self._link = IpoibLink(self._act, observe)
-        self.ethernet: EthernetHost | None = None
+        self.ethernet = parts.ethernet_host(context, self._groups)
         """The inputs and views that only Ethernet hand-off has; None without it."""
-        self._host: HostSide
-        if config.ethernet is not None:
-            self._host = self.ethernet = EthernetHost(context, self._groups, config.ethernet)
-        else:
-            self._host = IpHost(
-                context,
-                self._link,
-                neighbours=self._neighbours,
-                addresses=self._addresses,
-                groups=self._groups,
-                memberships=self._memberships,
-                resolvers=(self._arp, self._nd),
-                errors=self._errors,
-                clients=(self.dhcp, self.dhcp6),
-            )
+        self._host: HostSide = self.ethernet or IpHost(
+            context,
+            self._link,
+            neighbours=self._neighbours,
+            addresses=self._addresses,
+            groups=self._groups,
+            memberships=self._memberships,
+            resolvers=(self._arp, self._nd),
+            errors=self._errors,
+            clients=(self.dhcp, self.dhcp6),
+        )
         self.permanent = PermanentNeighbours(context, self._link, self._neighbours, self._host)
         self.reports = PumpReports(context)
         self.sa = SaInputs(context, self._groups.renew)

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ipoibu.base.addr import HwAddr, IpAddress
 from ipoibu.base.errors import BadFrame, UsageError
 from ipoibu.proto.context import EngineContext, is_host
-from ipoibu.proto.dhcp.client import DhcpClient
-from ipoibu.proto.dhcp.client6 import Dhcp6Client
-from ipoibu.proto.dhcp.other_clients import DhcpClients
 from ipoibu.proto.effects import Deliver, Effect, Forward
 from ipoibu.proto.groups.groups import Groups
 from ipoibu.proto.groups.link import IpoibLink
@@ -21,8 +19,13 @@ from ipoibu.proto.neigh.dad import Addresses
 from ipoibu.proto.neigh.icmp_errors import IcmpErrors
 from ipoibu.proto.neigh.ndisc import NdResolver
 from ipoibu.proto.neigh.neighbours import Neighbours
-from ipoibu.wire import dhcp, dhcp6, ip, udp
+from ipoibu.wire import ip, udp
 from ipoibu.wire.mgid import LIMITED_BROADCAST
+
+if TYPE_CHECKING:
+    from ipoibu.proto.dhcp.client import DhcpClient
+    from ipoibu.proto.dhcp.client6 import Dhcp6Client
+    from ipoibu.proto.dhcp.other_clients import DhcpClients
 
 
 class IpHost(HostSide):
@@ -49,7 +52,7 @@ class IpHost(HostSide):
         self._memberships = memberships
         self._errors = errors
         self._dhcp, self._dhcp6 = clients
-        self._other_clients = DhcpClients(context)
+        self._others: DhcpClients | None = None
         arp, nd = resolvers
         self.receive_arp_untrusted = arp.receive_untrusted
         self.receive_nd_untrusted = nd.receive_untrusted
@@ -92,7 +95,7 @@ class IpHost(HostSide):
     def _host_packet_untrusted(self, now: float, packet: bytes) -> None:
         header = ip.parse_untrusted(packet)
         if isinstance(header, ip.Ipv4) and header.protocol == udp.PROTOCOL:
-            self._context.emit(Forward(self._other_clients.sent(packet)))
+            self._context.emit(Forward(self._other_clients().sent(packet)))
             return
         version = header.source.version
         if version == 4 or self._context.config.carries_ipv6:
@@ -103,19 +106,23 @@ class IpHost(HostSide):
         """Take the reply for a client of ours, or deliver it as another client expects it."""
         try:
             if not self._link.is_up or not self._take_reply_untrusted(now, packet):
-                self._context.emit(Deliver(self._other_clients.received(packet)))
+                others = self._others
+                self._context.emit(Deliver(packet if others is None else others.received(packet)))
         except BadFrame as error:
             self._context.count(error.reason)
 
     def _take_reply_untrusted(self, now: float, packet: bytes) -> bool:
-        if self._dhcp6 is not None:
-            answer = dhcp6.parse_untrusted(packet)
-            if answer is not None and self._dhcp6.receive_untrusted(now, answer):
-                return True
-        if self._dhcp is not None:
-            reply = dhcp.parse_untrusted(packet)
-            return reply is not None and self._dhcp.receive_untrusted(now, reply)
-        return False
+        if self._dhcp6 is not None and self._dhcp6.receive_untrusted(now, packet):
+            return True
+        return self._dhcp is not None and self._dhcp.receive_untrusted(now, packet)
+
+    def _other_clients(self) -> DhcpClients:
+        """Return the DHCP clients of other programs, from the first request of one on."""
+        if self._others is None:
+            from ipoibu.proto.dhcp.other_clients import DhcpClients  # few hosts have such a client
+
+            self._others = DhcpClients(self._context)
+        return self._others
 
     def too_big(self, now: float, next_hop: IpAddress, packet: bytes, mtu_bytes: int) -> None:
         self._errors.too_big(now, packet, mtu_bytes, self._speaker(next_hop))
@@ -149,7 +156,7 @@ class IpHost(HostSide):
 
     @property
     def watches_dhcp(self) -> bool:
-        clients = (self._dhcp, self._dhcp6, self._other_clients)
+        clients = (self._dhcp, self._dhcp6, self._others)
         return any(it is not None and it.is_watching for it in clients)
 
     def published(self) -> Sequence[Effect]:

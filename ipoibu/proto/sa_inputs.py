@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ipoibu.base.addr import Gid
 from ipoibu.proto.context import EngineContext
 from ipoibu.proto.inputs import EnginePart, engine_input
-from ipoibu.proto.sa.path import SaPath
+from ipoibu.proto.paths import SaPath
 
 
 class SaInputs(EnginePart):

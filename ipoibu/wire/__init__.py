@@ -48,6 +48,10 @@ Where to look:
 
 It imports: `base`.
 
+Part of the core, but for `bits`, `cm`, `cm_code`, `cm_private`, `cm_rdmacm`, `cm_setup`, `dhcp`,
+`dhcp6`, `dhcp6_lease`, `dhcp_lease`, `dhcp_packet`, `ethernet`, `ethernet_arp`, `mad`, `mcmember`,
+`mesh`, `mesh_key`, `mesh_stream`, `notice`, `pathrecord`, `rmpp`, `sa`.
+
 Not here:
 
 - A decision, a clock or a socket: a codec returns a value, or refuses the bytes.

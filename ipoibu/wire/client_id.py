@@ -18,9 +18,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipoibu.wire.dhcp import HTYPE_INFINIBAND
-from ipoibu.wire.dhcp6 import DUID_MAX_BYTES
-
+HTYPE_INFINIBAND: Final = 32
+DUID_MAX_BYTES: Final = 130  # RFC 8415 §11.1: type and 128 bytes
 MIN_BYTES: Final = 2  # RFC 2132 §9.14
 MAX_BYTES: Final = 255  # one option
 

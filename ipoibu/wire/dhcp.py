@@ -20,13 +20,13 @@ from typing import Final, Self
 from ipoibu.base.errors import BadFrame
 from ipoibu.base.limits import LEASE_LIST_MAX
 from ipoibu.wire import Octets, ip, udp
+from ipoibu.wire.client_id import HTYPE_INFINIBAND
 from ipoibu.wire.dhcp_packet import CarriedMessage, datagram_untrusted
 
 REASONS: Final = udp.REASONS | {"dhcp_short", "dhcp_cookie", "dhcp_option"}
 
 SERVER_PORT: Final = 67
 CLIENT_PORT: Final = 68
-HTYPE_INFINIBAND: Final = 32
 BROADCAST_FLAG: Final = 0x8000
 
 BOOTP_MIN_BYTES: Final = 300  # RFC 1542 §2.1: relay agents may drop shorter messages

@@ -26,7 +26,6 @@ CLIENT_PORT: Final = 546
 SERVERS: Final = IPv6Address("ff02::1:2")  # All_DHCP_Relay_Agents_and_Servers, RFC 8415 §7.1
 
 INFINITE: Final = 0xFFFFFFFF  # RFC 8415 §7.7
-DUID_MAX_BYTES: Final = 130  # §11.1: type and 128 bytes
 
 _HEADER: Final = struct.Struct("!I")
 _OPTION: Final = struct.Struct("!HH")

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from ipoibu.base.errors import BadFrame
 from ipoibu.base.limits import LEASE_LIST_MAX, LEASE_MIN_S
-from ipoibu.wire import dhcp, dhcp6
+from ipoibu.wire import client_id, dhcp, dhcp6
 from ipoibu.wire.dhcp6 import Address, Association, Code, Message, Status
 
 REASONS: Final = dhcp6.REASONS | {"dhcp_option", "dhcp6_lease"}
@@ -76,7 +76,7 @@ class Lease6:
 def server_untrusted(message: Message) -> bytes:
     """Return the DUID of the server; `dhcp6_lease` without one of a legal size."""
     server = message.option(Code.SERVER_ID)
-    if server is None or not 3 <= len(server) <= dhcp6.DUID_MAX_BYTES:
+    if server is None or not 3 <= len(server) <= client_id.DUID_MAX_BYTES:
         raise BadFrame("dhcp6_lease")
     return server
 

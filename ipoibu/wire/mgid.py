@@ -91,3 +91,12 @@ def solicited_node(address: IPv6Address) -> IPv6Address:
 def hwaddr(gid: Gid) -> HwAddr:
     """Return the group's hardware address as Linux prints it: 00ffffff and the MGID (E5)."""
     return HwAddr(Qpn(MULTICAST_QPN), gid)
+
+
+def ip_group(group: Gid) -> IpAddress | None:
+    """Return an IP group that has this MGID (G3); the MGID does not keep the scope and flags of an IPv6
+    group."""
+    parts = parse_untrusted(group)
+    if parts.family == 6:
+        return IPv6Address((0xFF02 << 112) | parts.group)
+    return IPv4Address(0xE0000000 | parts.group) if parts.group >> 28 == 0 else None

@@ -32,7 +32,7 @@ from ipoibu.proto.engine import Engine, FrameSource
 from ipoibu.proto.ethernet.host import EthernetHost
 from ipoibu.proto.ethernet_config import EthernetConfig, StaticBindings
 from ipoibu.proto.machine.transition import Transition
-from ipoibu.proto.sa.path import SaPath
+from ipoibu.proto.paths import SaPath
 from ipoibu.wire import arp, encap, ethernet, ethernet_arp, ndisc
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac

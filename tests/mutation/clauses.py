@@ -79,7 +79,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "B3",
-        "ipoibu/endpoint/subnet/link.py",
+        _PROTO + "groups/link_params.py",
         "if params.qkey & CONTROLLED_QKEY and not may_control():",
         "if False:",
     ),
@@ -229,7 +229,7 @@ MUTATIONS: Final = (
     Mutation("B1", _PROTO + "sa/records.py", "qkey=record.qkey or 0", "qkey=0"),
     Mutation(
         "B4",
-        "ipoibu/endpoint/subnet/link.py",
+        "ipoibu/endpoint/subnet/sa_link.py",
         "await sa.join(group)",
         "await sa.join(group, params=PartitionParams(pkey, 0x0B1B, 2048))",
     ),
@@ -347,7 +347,7 @@ MUTATIONS: Final = (
     Mutation("C9", _PUMP + "connection.c", "IPU_TYPE_ARP) { /* C9", "0xFFFF) { /* C9"),
     Mutation("C12", _PUMP + "connection.c", "*mtu = ah->connection->mtu;", "*mtu = pump->mtu;"),
     Mutation(
-        "D1", _WIRE + "dhcp.py", "HTYPE_INFINIBAND: Final = 32", "HTYPE_INFINIBAND: Final = 1"
+        "D1", _WIRE + "client_id.py", "HTYPE_INFINIBAND: Final = 32", "HTYPE_INFINIBAND: Final = 1"
     ),
     Mutation(
         "H1",
@@ -368,7 +368,7 @@ MUTATIONS: Final = (
         "§7.2.8, H4).\n            announces = message.override and not message.solicited",
         "§7.2.8, H4).\n            announces = True",
     ),
-    Mutation("H5", _PROTO + "dhcp/form.py", "htype=dhcp.HTYPE_INFINIBAND, hlen=0", "hlen=0"),
+    Mutation("H5", _PROTO + "dhcp/form.py", "htype=client_id.HTYPE_INFINIBAND, hlen=0", "hlen=0"),
     Mutation(
         "H6", _PROTO + "ethernet/dhcp.py", "htype=_HTYPE_ETHERNET, hlen=MAC_LEN", "hlen=MAC_LEN"
     ),

@@ -17,6 +17,8 @@ It imports: `_core`, `base`, `endpoint.callbacks`, `endpoint.config`, `endpoint.
 `endpoint.dhcp_config`, `endpoint.handover`, `endpoint.interface`, `endpoint.rails`, `endpoint.subnet`,
 `fabric`, `proto`, `wire`.
 
+Part of the core.
+
 Not here:
 
 - State here: an endpoint asks its interface.

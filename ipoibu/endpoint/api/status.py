@@ -10,16 +10,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ipoibu.base.addr import Gid, HwAddr, IpAddress
 from ipoibu.base.ib import ETHERNET, IWARP, PartitionParams
 from ipoibu.endpoint.interface.interface import Interface
-from ipoibu.endpoint.subnet.allmulticast import ip_group
-from ipoibu.proto.ethernet.guests import GuestInfo
-from ipoibu.proto.ethernet.macs import NeighbourInfo
-from ipoibu.proto.ethernet.refusals import RefusalInfo
 from ipoibu.wire import mgid
+
+if TYPE_CHECKING:
+    from ipoibu.proto.ethernet.guests import GuestInfo
+    from ipoibu.proto.ethernet.macs import NeighbourInfo
+    from ipoibu.proto.ethernet.refusals import RefusalInfo
 
 RAIL_TRAFFIC: Final = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
 
@@ -246,7 +247,7 @@ def groups(interface: Interface) -> list[dict[str, Any]]:
     ] + [
         {
             "mgid": str(group),
-            "groups": [str(ip)] if (ip := ip_group(group)) is not None else [],
+            "groups": [str(ip)] if (ip := mgid.ip_group(group)) is not None else [],
             "state": "member",
             "kind": "non-member",
             "users": 0,

@@ -12,6 +12,8 @@ Where to look:
 
 It imports: `_core`, `base`, `endpoint.config`, `endpoint.rails`, `fabric`, `proto`, `wire`.
 
+Part of the core, but for `rc_shell`.
+
 Not here:
 
 - A wait for a pump's thread on the interface's thread: commands go through a ring.

@@ -40,18 +40,17 @@ from ipoibu.base.limits import (
     TX_QUEUE_EVENT_RING_BYTES,
 )
 from ipoibu.endpoint.config import EndpointConfig
-from ipoibu.endpoint.datapath.rc_shell import RcShell
 from ipoibu.endpoint.datapath.tx_queues import TxQueues
 from ipoibu.fabric.base import Fabric, TxQueue
-from ipoibu.fabric.faults import FaultyUd
-from ipoibu.fabric.rails import RailsFabric
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.proto.groups.link_params import ip_mtu
 from ipoibu.proto.machine.transition import Observer
-from ipoibu.proto.rc.connection import Profile, RcConfig
 
 if TYPE_CHECKING:
+    from ipoibu.endpoint.datapath.rc_shell import RcShell
     from ipoibu.endpoint.rails.rails import Rails
+    from ipoibu.fabric.rails import RailsFabric
+    from ipoibu.proto.rc.connection import RcConfig
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +125,8 @@ class DataPath:
         try:
             tx_queues: Sequence[TxQueue] = ()
             if config.faults is not None and joined is None:
+                from ipoibu.fabric.faults import FaultyUd  # for tests
+
                 fabric = FaultyUd(fabric, config.faults)
             if config.queues > 1:
                 tx_queues = fabric.open_tx_queues(config.queues - 1)
@@ -213,6 +214,8 @@ class DataPath:
         """Make connected mode over this data path; None in datagram mode."""
         if self.config.mode != "connected":
             return None
+        from ipoibu.endpoint.datapath.rc_shell import RcShell  # only connected mode needs it
+
         assert isinstance(self.pump, _core.Pump), "one queue: _check_queues"
         return RcShell(
             loop,
@@ -226,6 +229,8 @@ class DataPath:
 
     def rc_config(self) -> RcConfig:
         """Return the values of connections over the port."""
+        from ipoibu.proto.rc.connection import Profile, RcConfig  # only connected mode needs them
+
         takes_superframes = sys.byteorder == "little" and set(self.device.offload) >= _SUPERFRAMES
         return RcConfig(
             hwaddr=replace(self.hwaddr, flags=0),
@@ -279,6 +284,8 @@ def _open_fabric(
 ) -> tuple[Fabric, RailsFabric | None]:
     """The second fabric is the first one, if it has several rails."""
     if rails is not None and _joins(config, port, rails):
+        from ipoibu.fabric.rails import RailsFabric  # few interfaces have them
+
         joined = RailsFabric.open(
             rails.ports,
             rails.active,

@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from ipoibu.base.addr import PKey
 from ipoibu.base.errors import BadFrame
 from ipoibu.base.limits import DHCP6_RELEASE_S, LEASE_SKEW_S
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.dhcp.lease_file import LeaseFile
 from ipoibu.endpoint.dhcp_config import DhcpConfig
-from ipoibu.proto.context import Dhcp6Identity, DhcpIdentity
+from ipoibu.proto.context import Dhcp6Identity
 from ipoibu.proto.dhcp import state as dhcp_state
 from ipoibu.proto.dhcp import state6 as dhcp6_state
 from ipoibu.proto.dhcp.client import grant_untrusted
@@ -32,16 +31,6 @@ from ipoibu.wire.dhcp_lease import Lease
 _log = logging.getLogger(__name__)
 
 _LOOK_S = 0.02  # whether the address is given back
-
-
-def identity_of(config: EndpointConfig, guid: bytes, pkey: PKey) -> DhcpIdentity | None:
-    """Return the identity of the endpoint's DHCP client, None without one."""
-    return config.dhcp.identity(guid, pkey) if config.dhcp is not None else None
-
-
-def identity6_of(config: EndpointConfig, guid: bytes, pkey: PKey) -> Dhcp6Identity | None:
-    """Return the identity of the endpoint's DHCPv6 client, None without one."""
-    return config.dhcp6.identity6(guid, pkey) if config.dhcp6 is not None else None
 
 
 class LeaseKeeper:

@@ -17,6 +17,8 @@ It imports: `_core`, `base`, `endpoint.callbacks`, `endpoint.datapath`, `endpoin
 `endpoint.handover`, `endpoint.interface_contract`, `endpoint.rails`, `endpoint.subnet`,
 `fabric`, `proto`, `wire`.
 
+Part of the core, but for `rail_follower`.
+
 Not here:
 
 - A decision in the shell: the engine returns an effect for it.

@@ -18,15 +18,11 @@ from ipoibu.proto.machine.backoff import Repeats
 from ipoibu.proto.machine.ratelimit import TokenBucket
 from ipoibu.proto.machine.transition import Topic, Transition
 from ipoibu.proto.neigh import nud
-from ipoibu.proto.rc import connection as rc_connection
 
 _log: Final = logging.getLogger(__name__)
 
 _EXHAUSTED: Final = nud.Input.EXHAUSTED.value
 _INCOMPLETE: Final = nud.State.INCOMPLETE.value
-_LIVE: Final = rc_connection.State.LIVE.value
-_NONE: Final = rc_connection.State.NONE.value
-_ERRORS: Final = (rc_connection.Input.BROKEN.value, rc_connection.Input.UNOPENED.value)
 _RECEIVED: Final = (Member.MEMBER.value, Member.LINGERING.value)
 
 
@@ -84,14 +80,21 @@ class EventLog:
             self._write(logging.INFO, "left", f"left group {it.subject}: {why}")
 
     def _connection(self, it: Transition) -> None:
+        from ipoibu.proto.rc.connection import Input, State  # few interfaces have connections
+
+        live, none = State.LIVE.value, State.NONE.value
         peer = f"{it.subject}, {it.detail}"
         why = ": ".join(filter(None, (it.cause, it.reason)))
-        level = logging.WARNING if it.cause in _ERRORS else logging.INFO
-        if it.after == _LIVE:
+        level = (
+            logging.WARNING
+            if it.cause in (Input.BROKEN.value, Input.UNOPENED.value)
+            else logging.INFO
+        )
+        if it.after == live:
             self._write(logging.INFO, "connected", f"connected to {peer}", it.subject)
-        elif it.after == _NONE and it.before == _LIVE:
+        elif it.after == none and it.before == live:
             self._write(level, "ended", f"the connection to {peer}, ended: {why}", it.subject)
-        elif it.after == _NONE:  # the policy logs how long datagrams go instead
+        elif it.after == none:  # the policy logs how long datagrams go instead
             level = level if level == logging.WARNING else logging.DEBUG
             self._write(level, "unmade", f"no connection to {peer}: {why}", it.subject)
 

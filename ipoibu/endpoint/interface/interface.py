@@ -25,7 +25,6 @@ from ipoibu.base.limits import IPV6_MIN_MTU, RAIL_POLL_S
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.datapath.capture import Tap
 from ipoibu.endpoint.datapath.datapath import DataPath, mtus_of
-from ipoibu.endpoint.dhcp.shell import DhcpShell, identity6_of, identity_of
 from ipoibu.endpoint.handover import Handover
 from ipoibu.endpoint.interface.carrier import Carrier
 from ipoibu.endpoint.interface.event_log import EventLog
@@ -35,17 +34,16 @@ from ipoibu.endpoint.interface.shell import Shell
 from ipoibu.endpoint.interface.transitions import Transitions
 from ipoibu.endpoint.subnet.link import params_of
 from ipoibu.fabric.base import Fabric
-from ipoibu.fabric.sa.flush import Flush
+from ipoibu.fabric.flush import Flush
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.proto.context import Dad
-from ipoibu.proto.dhcp import state as dhcp_state
-from ipoibu.proto.dhcp import state6 as dhcp6_state
 from ipoibu.proto.effects import AddressVerdict, Effect, Lease6Changed, LeaseChanged, LinkChanged
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.machine.transition import Topic, Transition
 from ipoibu.proto.neigh.dad import State as AddressState
 
 if TYPE_CHECKING:
+    from ipoibu.endpoint.dhcp.shell import DhcpShell
     from ipoibu.endpoint.rails.rails import Rails
     from ipoibu.endpoint.subnet.subnet import Subnet
     from ipoibu.wire.mesh import Locator
@@ -79,6 +77,7 @@ class Interface:
         self.loop = loop
         self.counts: Counter[str] = Counter()
         self.retired: Counter[str] = Counter()  # the counters of earlier pumps
+        dhcp, dhcp6, guid = self.config.dhcp, self.config.dhcp6, path.port.info.guid
         link = LinkConfig(
             params=path.params,
             hwaddr=path.hwaddr,
@@ -86,8 +85,8 @@ class Interface:
             has_sa=self.port.sa is not None,
             dad_ipv4=Dad(self.config.dad_ipv4),
             dad_ipv6=Dad(self.config.dad_ipv6),
-            dhcp=identity_of(self.config, path.port.info.guid, path.params.pkey),
-            dhcp6=identity6_of(self.config, path.port.info.guid, path.params.pkey),
+            dhcp=None if dhcp is None else dhcp.identity(guid, path.params.pkey),
+            dhcp6=None if dhcp6 is None else dhcp6.identity6(guid, path.params.pkey),
             ethernet=self.config.ethernet,
             guest_qpns=path.guest_qpns,
         )
@@ -95,10 +94,14 @@ class Interface:
         self.transitions = Transitions()
         self.transitions.add(EventLog(self.config.name, loop.time).take)
         self.engine = Engine(link, random.Random(), self.transitions.note)
-        self._dhcp = DhcpShell(
-            self.config, path.port.info.guid, loop, callbacks.on_lease, callbacks.on_lease6
-        )
-        self._dhcp.recall(self.engine, link.dhcp6)
+        leases: dict[type[Effect], Callable[[Any], None]] = {}
+        self._dhcp: DhcpShell | None = None
+        if dhcp is not None or dhcp6 is not None:
+            from ipoibu.endpoint.dhcp.shell import DhcpShell  # few interfaces have a client
+
+            self._dhcp = DhcpShell(self.config, guid, loop, callbacks.on_lease, callbacks.on_lease6)
+            self._dhcp.recall(self.engine, link.dhcp6)
+            leases = {LeaseChanged: self._dhcp.changed, Lease6Changed: self._dhcp.changed6}
         self._carrier = carrier = Carrier(loop, path.port, callbacks.on_link)
         self.shell = Shell(
             loop,
@@ -109,8 +112,7 @@ class Interface:
             reports={
                 AddressVerdict: lambda it: callbacks.on_address(it.address, it.duplicate),
                 LinkChanged: lambda it: carrier.link_changed(it.is_up),
-                LeaseChanged: self._dhcp.changed,
-                Lease6Changed: self._dhcp.changed6,
+                **leases,
             },
         )
         self.receives_all = self.config.allmulticast
@@ -191,12 +193,14 @@ class Interface:
                 dhcp6=config.dhcp6 is not None and config.dhcp6.is_released,
             )
         )
-        await self._dhcp.release(self.engine)
+        if self._dhcp is not None:
+            await self._dhcp.release(self.engine)
 
     def close(self) -> None:
         """Release the data path after `stop`, on any thread; wait until the lease is stored."""
         self.path.close()
-        self._dhcp.close()
+        if self._dhcp is not None:
+            self._dhcp.close()
 
     def close_ports(self) -> None:
         """Close the port, or those of all rails, after `close`."""
@@ -261,8 +265,8 @@ class Interface:
     def _is_usable(self) -> bool:
         states = [entry.state for entry in self.engine.addresses()]
         dhcp, dhcp6 = self.engine.dhcp, self.engine.dhcp6
-        has_lease = dhcp is None or dhcp.state in dhcp_state.HELD
-        has_lease6 = dhcp6 is None or dhcp6.state in dhcp6_state.HELD
+        has_lease = dhcp is None or dhcp.has_lease
+        has_lease6 = dhcp6 is None or dhcp6.has_lease
         is_checked = AddressState.TENTATIVE not in states
         return self.engine.is_up and has_lease and has_lease6 and is_checked
 

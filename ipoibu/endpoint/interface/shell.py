@@ -27,8 +27,6 @@ from ipoibu.base.limits import ROUTE_ASKED_GATEWAYS_MAX, ROUTE_HOPS_MAX
 from ipoibu.base.route import AskRoute, NextHop, RouteChange, Target, address_of, key_of
 from ipoibu.endpoint.datapath.datapath import DataPath, Pump
 from ipoibu.endpoint.datapath.heartbeat import Heartbeat
-from ipoibu.endpoint.datapath.rc_shell import EVENTS as RC_EVENTS
-from ipoibu.endpoint.datapath.rc_shell import RcShell
 from ipoibu.endpoint.datapath.rerouting import Rerouting
 from ipoibu.endpoint.interface.pings import Pinger
 from ipoibu.fabric.effect_loop import TimedEffectLoop
@@ -64,13 +62,14 @@ from ipoibu.proto.effects import (
     Withdraw,
 )
 from ipoibu.proto.engine import Engine, FrameSource
-from ipoibu.proto.ethernet.host import EthernetHost
 from ipoibu.proto.neigh import host_addresses
 from ipoibu.proto.neigh import proxy_networks as proxied
 from ipoibu.proto.neigh.dad import State
 
 if TYPE_CHECKING:
+    from ipoibu.endpoint.datapath.rc_shell import RcShell
     from ipoibu.endpoint.subnet.subnet import Subnet
+    from ipoibu.proto.ethernet.host import EthernetHost
 
 _log = logging.getLogger(__name__)
 
@@ -411,6 +410,15 @@ GUEST_EVENTS: Final[dict[int, Callable[[EthernetHost, float, _core.Event], Itera
         now, address_of(event.next_hop), Mac(event.data)
     ),
 }
+
+# The events of connections; `rc_shell.EVENTS` says what becomes of each.
+RC_EVENTS: Final = (
+    _core.EVENT_RC_WANTED,
+    _core.EVENT_CONNECTION_BROKEN,
+    _core.EVENT_CONNECTION_DROPPED,
+    _core.EVENT_CONNECTION_GONE,
+    _core.EVENT_CONNECTING,
+)
 
 # What becomes of each event of the pump (ext/pump/pump_abi.h). Most are an input of the engine.
 EVENTS: Final[dict[int, Callable[[Shell, float, _core.Event], Iterable[Effect] | None]]] = {

@@ -18,9 +18,9 @@ from ipoibu.base.addr import Gid
 from ipoibu.base.errors import Closed, IpoibuError, LinkError
 from ipoibu.base.ib import PartitionParams
 from ipoibu.base.limits import GROUP_BACKOFF_MAX_S, GROUP_BACKOFF_MIN_S
-from ipoibu.endpoint.subnet.link import pkey_place
 from ipoibu.endpoint.subnet.retry import rest
-from ipoibu.fabric.sa.flush import Flush
+from ipoibu.endpoint.subnet.sa_link import pkey_place
+from ipoibu.fabric.flush import Flush
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.proto.machine.backoff import Backoff
 from ipoibu.proto.sa.records import link_params

@@ -5,10 +5,13 @@ Where to look:
 
 - `subnet`: the engine's questions become requests
 - `link`: the parameters of the link
+- `sa_link`: the same where a subnet administrator has them: joining the link
 - `allmulticast`: every group, for a router
 - `retry`: waits between refused attempts
 
 It imports: `base`, `endpoint.config`, `endpoint.interface_contract`, `fabric`, `proto`, `wire`.
+
+Part of the core, but for `allmulticast`, `sa_link`, `subnet`.
 
 Not here:
 

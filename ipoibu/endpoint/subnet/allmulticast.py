@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Final
 
-from ipoibu.base.addr import Gid, IpAddress
+from ipoibu.base.addr import Gid
 from ipoibu.base.errors import BadFrame, LinkError
 from ipoibu.base.limits import ALL_GROUPS_LIST_S, GROUPS_MAX
 from ipoibu.endpoint.interface_contract import InterfaceContract
@@ -164,12 +163,3 @@ class AllMulticast:
         # The interface is a full member of its broadcast group. A second membership would hide that the
         # SA has forgotten the first, for which `SaClient` asks now and then.
         return (parts.pkey, parts.scope) == link and group != mgid.broadcast(*link)
-
-
-def ip_group(group: Gid) -> IpAddress | None:
-    """Return an IP group that has this MGID (G3); the MGID does not keep the scope and flags of an IPv6
-    group."""
-    parts = mgid.parse_untrusted(group)
-    if parts.family == 6:
-        return IPv6Address((0xFF02 << 112) | parts.group)
-    return IPv4Address(0xE0000000 | parts.group) if parts.group >> 28 == 0 else None

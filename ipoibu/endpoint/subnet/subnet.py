@@ -34,11 +34,11 @@ from ipoibu.base.ib import PartitionParams
 from ipoibu.endpoint.interface_contract import InterfaceContract
 from ipoibu.endpoint.subnet.allmulticast import STATE as ALL_GROUPS_STATE
 from ipoibu.endpoint.subnet.allmulticast import AllMulticast
-from ipoibu.endpoint.subnet.link import joined_link, pkey_place
-from ipoibu.fabric.sa.flush import Flush
+from ipoibu.endpoint.subnet.sa_link import joined_link, pkey_place
+from ipoibu.fabric.flush import Flush
 from ipoibu.proto.effects import Attach, Detach, FindPath, JoinToSend, LeaveToSend
+from ipoibu.proto.paths import SaPath
 from ipoibu.proto.sa.errors import InvalidRequest, NoAnswer, NoRecords
-from ipoibu.proto.sa.path import SaPath
 from ipoibu.proto.sa.records import link_params, path_from_record, path_to_group
 from ipoibu.proto.sa.requests import Change
 from ipoibu.wire import mgid

@@ -9,6 +9,8 @@ Where to look:
 
 It imports: `base`, `proto`, `wire`.
 
+Part of the core, but for `conf`, `model`.
+
 Not here:
 
 - A tolerance that OpenSM does not have: the same file must mean the same.

@@ -10,10 +10,9 @@ Where to look:
 - `umad`: the same by libibumad
 - `kernel_sa`: the same by the kernel, where umad may not be opened
 - `kernel_ipoib`: the kernel's own interfaces on the port
-- `flush`: what a change of the subnet means for interfaces
 
-It imports: `base`, `fabric.cm`, `fabric.effect_loop`, `fabric.loop_thread`, `fabric.verbs`, `proto`,
-`wire`.
+It imports: `base`, `fabric.cm`, `fabric.effect_loop`, `fabric.flush`, `fabric.loop_thread`,
+`fabric.verbs`, `proto`, `wire`.
 
 Not here:
 

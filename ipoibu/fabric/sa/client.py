@@ -27,8 +27,8 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from ipoibu.base.addr import Gid, PKey
 from ipoibu.base.errors import Closed, IpoibuError, LinkError, NotPermitted
 from ipoibu.base.ib import PartitionParams
+from ipoibu.fabric.flush import Flush, flushes_of
 from ipoibu.fabric.loop_thread import LoopThread, submit
-from ipoibu.fabric.sa.flush import Flush, flushes_of
 from ipoibu.fabric.sa.kernel_ipoib import kernel_partitions
 from ipoibu.fabric.sa.kernel_sa import KernelSaPort
 from ipoibu.fabric.sa.mad_port import MadPort, MadPortInfo

@@ -12,6 +12,8 @@ Where to look:
 It imports: `_core`, `base`, `fabric.base`, `fabric.cm`, `fabric.link_speed`, `fabric.plain`, `fabric.sa`,
 `proto`.
 
+Part of the core, but for `ib_port`.
+
 Not here:
 
 - IPoIB in the HCA: it knows datagrams, groups and connections only.

@@ -9,17 +9,16 @@ from __future__ import annotations
 import errno
 import threading
 from collections import Counter
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ipoibu._core import SoftHca
 from ipoibu.base.addr import Gid
 from ipoibu.base.device_name import PREFIX, GidKind, SoftName
 from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, NotReady
 from ipoibu.base.limits import SOFT_ACK_TIMEOUT_CODE, SOFT_RETRIES, SOFT_RNR_RETRIES
-from ipoibu.fabric.cm.gsi import SoftGsiPort
-from ipoibu.fabric.cm.gsi_cm import GsiCm
-from ipoibu.fabric.cm.service import CmService
-from ipoibu.proto.cm.cm import CmConfig
+
+if TYPE_CHECKING:
+    from ipoibu.fabric.cm.service import CmService
 
 _WHY: dict[int, tuple[type[IpoibuError], str]] = {
     errno.ENODEV: (NoSuchDevice, "no such network device; `ip link` lists them"),
@@ -152,6 +151,11 @@ class Adapter:
     def cm(self) -> CmService:
         """The communication manager of all queue pairs; `LinkError`."""
         if self._cm is None:
+            # Only connected mode has a communication manager.
+            from ipoibu.fabric.cm.gsi import SoftGsiPort
+            from ipoibu.fabric.cm.gsi_cm import GsiCm
+            from ipoibu.proto.cm.cm import CmConfig
+
             try:
                 services = SoftGsiPort(self.hca)
             except OSError as error:

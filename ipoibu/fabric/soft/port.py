@@ -7,7 +7,7 @@ import errno
 import logging
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ipoibu._core import SoftConnection, SoftFabric, SoftTxQueue
 from ipoibu.base.addr import Gid, IpAddress, Qpn
@@ -16,13 +16,15 @@ from ipoibu.base.errors import LinkError, NotReady
 from ipoibu.base.ib import PartitionParams, PortInfo, RcAttributes
 from ipoibu.base.limits import CONNECTED_FRAMES, SOFT_MOVED_S, SOFT_ROUTES_S
 from ipoibu.fabric.base import Capabilities, KeptPort, PeersUnderlay, RcQueuePair
-from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.link_speed import speed_mbps
 from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.fabric.soft.adapter import Adapter, no_address, translate
 from ipoibu.fabric.soft.carrier import Carrier
 from ipoibu.fabric.soft.own_routes import OwnRoutes
 from ipoibu.proto.machine.ratelimit import should_log
+
+if TYPE_CHECKING:
+    from ipoibu.fabric.cm.service import CmService
 
 _log = logging.getLogger(__name__)
 

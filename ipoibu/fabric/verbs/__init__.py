@@ -12,7 +12,8 @@ Where to look:
 - `ud_queue`: a UD queue pair
 - `rc_queues`: the queue pairs of connections
 
-It imports: `_verbs`, `base`, `fabric.base`, `fabric.cm`, `fabric.plain`, `fabric.sa`, `proto`.
+It imports: `_verbs`, `base`, `fabric.base`, `fabric.cm`, `fabric.flush`, `fabric.plain`,
+`fabric.sa`, `proto`.
 
 Not here:
 

@@ -22,9 +22,9 @@ from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.base.privilege import may_control
 from ipoibu.fabric.base import Capabilities
 from ipoibu.fabric.cm.service import CmService
+from ipoibu.fabric.flush import Flush
 from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.flush import Flush
 from ipoibu.fabric.verbs.link_layer import Membership, open_link_layer
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import PortState, VerbsDevice

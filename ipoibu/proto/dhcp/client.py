@@ -126,10 +126,13 @@ class DhcpClient:
         if is_ours and self.state in _CHECKED:
             self._feed(now, Input.CONFLICT if is_duplicate else Input.UNIQUE)
 
-    def receive_untrusted(self, now: float, packet: Packet) -> bool:
-        """Take a message of a server; return whether it answers a message of ours."""
-        message = packet.message
-        is_reply = message.op is Op.REPLY and packet.destination_port == dhcp.CLIENT_PORT
+    def receive_untrusted(self, now: float, packet: bytes) -> bool:
+        """Take an IP packet of the link; return whether it is a server's answer to a message of ours."""
+        received = dhcp.parse_untrusted(packet)
+        if received is None:
+            return False
+        message = received.message
+        is_reply = message.op is Op.REPLY and received.destination_port == dhcp.CLIENT_PORT
         if not is_reply or message.xid != self._xid or not self._names_us(message):
             return False
         kind = message.kind
@@ -148,6 +151,10 @@ class DhcpClient:
     @property
     def client_id(self) -> bytes:
         return self._identity.client_id
+
+    @property
+    def has_lease(self) -> bool:
+        return self.state in HELD
 
     @property
     def is_watching(self) -> bool:

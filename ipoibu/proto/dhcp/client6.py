@@ -136,11 +136,14 @@ class Dhcp6Client:
         elif not is_duplicate:
             self._begin(now)
 
-    def receive_untrusted(self, now: float, packet: Packet) -> bool:
-        """Take a message of a server; return whether it answers a message of ours."""
-        message = packet.message
+    def receive_untrusted(self, now: float, packet: bytes) -> bool:
+        """Take an IP packet of the link; return whether it is a server's answer to a message of ours."""
+        received = dhcp6.parse_untrusted(packet)
+        if received is None:
+            return False
+        message = received.message
         is_reply = message.kind in (Kind.ADVERTISE, Kind.REPLY)
-        if not is_reply or packet.destination_port != dhcp6.CLIENT_PORT:
+        if not is_reply or received.destination_port != dhcp6.CLIENT_PORT:
             return False
         if message.xid != self._xid or message.option(Code.CLIENT_ID) != self._identity.duid:
             return False
@@ -167,6 +170,10 @@ class Dhcp6Client:
     @property
     def iaid(self) -> bytes:
         return self._identity.iaid
+
+    @property
+    def has_lease(self) -> bool:
+        return self.state in HELD
 
     @property
     def is_watching(self) -> bool:

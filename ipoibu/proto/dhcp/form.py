@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ipoibu.base.errors import BadFrame
-from ipoibu.wire import dhcp, ip, udp
+from ipoibu.wire import client_id, dhcp, ip, udp
 
 ZERO_ADDRESS: Final = bytes(16)
 _UNSPECIFIED: Final = bytes(4)
@@ -46,7 +46,7 @@ def for_link(message: dhcp.Message, identifier: bytes) -> dhcp.Message:
     if message.ciaddr.packed == _UNSPECIFIED:
         flags |= dhcp.BROADCAST_FLAG
     changed = replace(
-        message, htype=dhcp.HTYPE_INFINIBAND, hlen=0, chaddr=ZERO_ADDRESS, flags=flags
+        message, htype=client_id.HTYPE_INFINIBAND, hlen=0, chaddr=ZERO_ADDRESS, flags=flags
     )
     return changed.with_option(dhcp.Code.CLIENT_ID, identifier)
 

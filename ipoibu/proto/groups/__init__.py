@@ -10,6 +10,8 @@ Where to look:
 
 It imports: `base`, `proto.context`, `proto.effects`, `proto.machine`, `wire`.
 
+Part of the core.
+
 Not here:
 
 - A join beside `groups`: the broadcast group comes first, and a flush leaves all of them.

@@ -8,10 +8,11 @@ error names the values that do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ipoibu.base.addr import DEFAULT_PKEY, PKey
-from ipoibu.base.errors import LinkError, UsageError
+from ipoibu.base.errors import LinkError, NotPermitted, UsageError
 from ipoibu.base.ib import IWARP, PartitionParams, PortInfo
 from ipoibu.base.limits import (
     DEFAULT_HOP_LIMIT,
@@ -133,3 +134,12 @@ def _ib_mtu(port: PortInfo, requested_bytes: int | None) -> int:
             "raise the MTU of its net device, or lower the link's"
         )
     return requested_bytes
+
+
+def permit(params: PartitionParams, place: str, may_control: Callable[[], bool]) -> None:
+    """Check B3 before the queue pair exists, so that the error can name the reason."""
+    if params.qkey & CONTROLLED_QKEY and not may_control():
+        raise NotPermitted(
+            f"{place}: the link's Q_Key {params.qkey:#x} is a controlled one (bit 31), which "
+            "needs CAP_NET_RAW; or give the partition another: Q_Key=0x0b1b"
+        )

@@ -13,6 +13,8 @@ Where to look:
 
 It imports: `base`.
 
+Part of the core.
+
 Not here:
 
 - A timer outside of `timers`, a rate outside of `ratelimit`: the bounds of both are here.

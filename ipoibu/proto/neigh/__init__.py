@@ -18,8 +18,10 @@ Where to look:
 - `pings`: ARP and ND requests of `ipoibu ping`
 - `icmp_errors`: what our own host is told about packets that cannot go
 
-It imports: `base`, `proto.context`, `proto.effects`, `proto.groups`, `proto.inputs`, `proto.machine`,
-`proto.sa`, `wire`.
+It imports: `base`, `proto.context`, `proto.effects`, `proto.groups`, `proto.inputs`,
+`proto.machine`, `proto.paths`, `wire`.
+
+Part of the core.
 
 Not here:
 

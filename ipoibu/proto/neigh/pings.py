@@ -13,7 +13,7 @@ from ipoibu.proto.context import EngineContext, is_host
 from ipoibu.proto.inputs import EnginePart, engine_input
 from ipoibu.proto.neigh.dad import Addresses
 from ipoibu.proto.neigh.neighbours import Neighbours
-from ipoibu.proto.sa.path import State as PathState
+from ipoibu.proto.paths import State as PathState
 from ipoibu.wire.mgid import solicited_node
 
 

@@ -11,7 +11,7 @@ Where to look:
 - `errors`: each refusal, with its remedy
 - `partition_line`: the line of partitions.conf that remedies it
 
-It imports: `base`, `proto.effects`, `proto.machine`, `wire`.
+It imports: `base`, `proto.effects`, `proto.machine`, `proto.paths`, `wire`.
 
 Not here:
 

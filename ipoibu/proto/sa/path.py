@@ -30,7 +30,6 @@ from ipoibu.base.limits import (
     GROUP_BACKOFF_MAX_S,
     GROUP_BACKOFF_MIN_S,
     GROUP_SEND_ONLY_IDLE_S,
-    IP_PACKET_MAX_BYTES,
     PEER_LOGS_BURST,
     PEER_LOGS_PER_S,
     SA_PATH_PENDING_BYTES,
@@ -58,16 +57,9 @@ from ipoibu.proto.machine.table import Machine, Table
 from ipoibu.proto.machine.timers import Timers
 from ipoibu.proto.machine.transition import Observer, Topic, ignore, step
 from ipoibu.proto.machine.waiting import Waiting
+from ipoibu.proto.paths import PathInfo, Paths, SaPath, State
 from ipoibu.wire import mgid
 from ipoibu.wire.ip import destination_of
-
-
-class State(enum.Enum):
-    NONE = "none"
-    ASKED = "asked"
-    KNOWN = "known"
-    STALE = "stale"
-    BACKOFF = "backoff"
 
 
 class Input(enum.Enum):
@@ -127,26 +119,6 @@ LOCAL_CONTROL: Final = IPv4Network("224.0.0.0/24")
 LINK_SCOPE: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class SaPath:
-    """A path as the SA gives it; `mtu_bytes` is the largest IP packet that it carries."""
-
-    destination: Destination
-    mtu_bytes: int = IP_PACKET_MAX_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class PathInfo:
-    """A path as `ipoibu path` shows it; the destination and the MTU are None until the SA gives them."""
-
-    gid: Gid
-    state: str
-    destination: Destination | None
-    mtu_bytes: int | None
-    next_hops: tuple[IpAddress, ...]
-    waiting: int = 0
-
-
 @dataclass(slots=True)
 class _Entry:
     gid: Gid
@@ -164,41 +136,6 @@ class _Entry:
     def is_closed(self) -> bool:
         """Return whether no further packet may wait for the path, so that the pump drops the next packets."""
         return self.state is State.BACKOFF or self.is_full
-
-
-class Paths:
-    """The paths of a link without an SA: each is what the link's parameters say, and nothing is asked."""
-
-    def state(self, gid: Gid) -> State:
-        return State.NONE
-
-    def gids(self) -> list[Gid]:
-        """Return the GIDs of all paths, so that the caller can ask for a few at a time."""
-        return []
-
-    def snapshot(self, gids: Iterable[Gid]) -> list[PathInfo]:
-        """Return the paths to those of `gids` that still have an entry."""
-        return []
-
-    def pass_on(self, now: float, effects: Iterable[Effect]) -> list[Effect]:
-        """Return the effects that may happen now, and those that became possible since the last call."""
-        return list(effects)
-
-    def path_resolved(self, now: float, gid: Gid, path: SaPath) -> None: ...
-
-    def refused(self, now: float, gid: Gid, reason: str) -> None: ...
-
-    def joined(self, now: float, group: Gid, path: SaPath) -> None: ...
-
-    def resigned(self, now: float, group: Gid) -> None: ...
-
-    def revalidate(self, now: float, only: Gid | None = None) -> None: ...
-
-    def changed(self, now: float, group: Gid, *, exists: bool) -> None: ...
-
-    def rerouted(self, is_affected: Callable[[IpAddress], bool]) -> None: ...
-
-    def clear(self, now: float) -> None: ...
 
 
 class PathTable(Paths):

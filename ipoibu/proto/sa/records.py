@@ -11,7 +11,7 @@ from ipoibu.base.addr import MULTICAST_QPN, Gid, PKey, Qpn
 from ipoibu.base.errors import BadFrame
 from ipoibu.base.ib import Destination, PartitionParams
 from ipoibu.base.limits import ENCAP_LEN
-from ipoibu.proto.sa.path import SaPath
+from ipoibu.proto.paths import SaPath
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import McMemberRecord
 from ipoibu.wire.pathrecord import PathQuery, PathRecord

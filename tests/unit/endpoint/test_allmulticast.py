@@ -17,10 +17,10 @@ from ipoibu import Endpoint, EndpointConfig, PKey, UsageError
 from ipoibu._core import MemorySwitch
 from ipoibu.base.addr import Gid
 from ipoibu.base.limits import GROUPS_MAX
-from ipoibu.endpoint.subnet.allmulticast import AllMulticast, ip_group
+from ipoibu.endpoint.subnet.allmulticast import AllMulticast
+from ipoibu.fabric.flush import Flush
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.flush import Flush
 from ipoibu.proto.neigh.proxy_networks import ProxyRules
 from ipoibu.proto.sa.records import link_params
 from ipoibu.wire import mgid
@@ -300,10 +300,10 @@ def test_allmulticast_needs_a_subnet_administrator() -> None:
 
 def test_g3_an_ip_group_is_read_from_an_mgid_as_far_as_possible() -> None:
     """G3."""
-    assert ip_group(TO_TV) == TV
+    assert mgid.ip_group(TO_TV) == TV
     all_nodes = ipaddress.ip_address("ff02::1")
-    assert ip_group(mgid.of_group(all_nodes, DEFAULT)) == all_nodes
-    assert ip_group(mgid.broadcast(DEFAULT)) is None
+    assert mgid.ip_group(mgid.of_group(all_nodes, DEFAULT)) == all_nodes
+    assert mgid.ip_group(mgid.broadcast(DEFAULT)) is None
 
 
 def test_reports_that_come_faster_than_we_join_lead_to_a_list() -> None:

@@ -19,8 +19,8 @@ from ipoibu.base.ib import PartitionParams
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.datapath.capture import SNAP_MAX_BYTES
 from ipoibu.endpoint.interface.shell import Shell
+from ipoibu.fabric.flush import Flush
 from ipoibu.fabric.memory import MemoryUd
-from ipoibu.fabric.sa.flush import Flush
 from ipoibu.wire import mgid
 from tests.doubles.administered import (
     BROADCAST,

@@ -16,7 +16,7 @@ from ipoibu import Endpoint, EndpointConfig, LinkError, PKey
 from ipoibu.base.errors import Closed, NoSuchDevice
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.rails import rails
-from ipoibu.fabric.sa.flush import Flush
+from ipoibu.fabric.flush import Flush
 from ipoibu.proto.machine.transition import Topic
 from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState

@@ -19,6 +19,7 @@ from ipoibu.proto.groups import link
 from ipoibu.proto.machine.table import Impossible, Table
 from ipoibu.proto.mesh import state as mesh_state
 from ipoibu.proto.neigh import dad, nud, routers
+from ipoibu.proto.paths import State as SaPathState
 from ipoibu.proto.sa import path as sa_path
 
 AnyTable = Table[Any, Any, Any]
@@ -32,7 +33,7 @@ MACHINES: dict[str, tuple[AnyTable, type[enum.Enum], type[enum.Enum], type[enum.
     "neighbour": (nud.MACHINE, nud.State, nud.Input, nud.Action),
     "router": (routers.MACHINE, routers.State, routers.Input, routers.Action),
     "membership": (group.MEMBERSHIP, group.Member, group.MemberInput, group.MemberAction),
-    "SA path": (sa_path.MACHINE, sa_path.State, sa_path.Input, sa_path.Action),
+    "SA path": (sa_path.MACHINE, SaPathState, sa_path.Input, sa_path.Action),
     "sending": (group.SENDING, group.Sender, group.SenderInput, group.SenderAction),
     "mesh": (mesh_state.MACHINE, mesh_state.State, mesh_state.Input, mesh_state.Action),
     "RDMA CM": (

@@ -37,7 +37,8 @@ from ipoibu.proto.effects import (
 )
 from ipoibu.proto.engine import Engine
 from ipoibu.proto.machine.timers import Timers
-from ipoibu.proto.sa.path import PathTable, SaPath, State
+from ipoibu.proto.paths import SaPath, State
+from ipoibu.proto.sa.path import PathTable
 from ipoibu.wire import mgid
 from tests.doubles.simulation import TEMPLATE, packet
 

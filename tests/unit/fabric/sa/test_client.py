@@ -21,8 +21,8 @@ from ipoibu.base.limits import SA_EVENTS_MAX, SA_ROUND
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.fabric.sa.transport import Event
+from ipoibu.proto.paths import SaPath
 from ipoibu.proto.sa.errors import InsufficientComponents, InvalidRequest, NoAnswer, NoRecords
-from ipoibu.proto.sa.path import SaPath
 from ipoibu.proto.sa.records import link_params, path_from_record, path_to_group
 from ipoibu.proto.sa.requests import Change, Pace
 from ipoibu.wire import mgid

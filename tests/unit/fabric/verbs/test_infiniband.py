@@ -15,8 +15,8 @@ from ipoibu.base.errors import LinkError
 from ipoibu.base.ib import PartitionParams
 from ipoibu.fabric.cm import rdma_cm
 from ipoibu.fabric.cm.gsi_cm import GsiCm
+from ipoibu.fabric.flush import Flush
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.flush import Flush
 from ipoibu.fabric.verbs import link_layer
 from ipoibu.fabric.verbs.port import VerbsPort
 from tests.doubles.fake_sa import FakePort, FakeSa

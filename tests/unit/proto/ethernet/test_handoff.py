@@ -25,7 +25,7 @@ from ipoibu.proto.effects import Count, FindPath
 from ipoibu.proto.engine import Engine
 from ipoibu.proto.ethernet.macs import hashed, next_hop_of
 from ipoibu.proto.ethernet_config import EthernetConfig
-from ipoibu.proto.sa.path import SaPath
+from ipoibu.proto.paths import SaPath
 from ipoibu.wire import arp, ip
 from ipoibu.wire.encap import Encap, EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac
