@@ -44,7 +44,7 @@ enum {
     ENTRIES = 512, /* READS, IPU_DEVICE_WRITES and cancellations */
     CANCEL_S = 2,  /* longer than the kernel ever takes */
 
-    /* Where system calls are cheap: */
+    /* The bounds on a machine with cheap system calls: */
     FLOOD_FRAMES = 16,  /* after so many frames in a row, reads go through the ring, */
     CALM_READS = 2,     /* until frames fill at most so many reads; */
     LONG_FRAME = 16384, /* the copy of such a frame takes much longer than its system call; */

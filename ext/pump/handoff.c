@@ -55,7 +55,7 @@ static void trim(struct ipu_outbound *packet, bool is_v4)
         packet->ip_len = len;
 }
 
-/* Returns whether the engine translates the packet: ND, and what it follows. */
+/* Returns whether the engine translates the packet: ND, and all that hosts tell of themselves. */
 static bool is_engines(const struct ipu_outbound *packet, enum ipu_tx_class class)
 {
     const uint8_t *ip = packet->frame + IPU_TX_IP;

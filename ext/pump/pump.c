@@ -202,7 +202,7 @@ static uint64_t look_ns(struct ipu_pump *pump, struct ipu_adaptive_poll *poll, u
     return ipu_adaptive_poll_ns(poll, moved, now_ns);
 }
 
-/* Where system calls are slow, polling for a reply costs more than it saves. */
+/* Polling for a reply costs more than it saves on a machine with slow system calls. */
 static bool looks(const struct ipu_pump *pump, uint64_t call_ns)
 {
     return pump->busy_poll_ns > 0 || (pump->adaptive && call_ns < IPU_SYSCALL_DEAR_NS);

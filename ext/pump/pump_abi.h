@@ -115,7 +115,7 @@ struct ipu_capture_set {
     uint32_t snap_len; /* bytes kept of each frame; 0 ends the capture */
 };
 
-/* As the fields of struct ipu_pump_config. */
+/* The fields mean what those of struct ipu_pump_config mean. */
 struct ipu_busy_poll_set {
     uint32_t busy_poll_us;
     uint32_t adaptive;

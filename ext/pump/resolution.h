@@ -57,8 +57,9 @@ struct ipu_resolution_budget {
     struct ipu_resolution_level kinds[IPU_RESOLUTION_SHARES], programs[IPU_RESOLUTION_SHARES];
 };
 
-/* Who makes our host send: packets with the same length and destination port or ICMP type, and
- * packets of one socket. A scanner differs from an honest program in one of them, or in both. */
+/* The sources that make our host send: packets with the same length and destination port or ICMP
+ * type, and packets of one socket. A scanner differs from an honest program in one of them, or in
+ * both. */
 struct ipu_resolution_flow {
     uint8_t kind, program;
     bool is_error; /* an ICMP error */

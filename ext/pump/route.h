@@ -91,7 +91,7 @@ int ipu_route_set(struct ipu_route_table *table, const struct in6_addr *prefix, 
 int ipu_route_set_hops(struct ipu_route_table *table, const struct in6_addr *prefix,
                        unsigned length, const struct ipu_hop *hops, uint32_t count);
 
-/* As ipu_route_set() with kind ASK and a set of enum ipu_route_field. */
+/* Sets a route of kind ASK, with a set of enum ipu_route_field, as ipu_route_set() does. */
 int ipu_route_set_ask(struct ipu_route_table *table, const struct in6_addr *prefix, unsigned length,
                       uint32_t fields);
 

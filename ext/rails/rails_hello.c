@@ -69,7 +69,7 @@ static bool is_ours_untrusted(const struct ipu_rails *r, uint32_t rail,
 
 /* ---- out */
 
-/* Whom a hello is for. */
+/* The hosts that get a hello. */
 struct receiver {
     const struct rails_address *address; /* NULL: all hosts */
     const struct rails_token *token;     /* what it has sent to us */

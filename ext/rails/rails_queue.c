@@ -121,7 +121,7 @@ int rails_sent(struct ipu_rails *r, uint64_t *cookies, int max)
         struct rails_rail *at = &r->rails[k];
         if (n == max)
             break;
-        /* Also without sends under way: verbs hear of changes here. */
+        /* The inner fabric is asked without sends under way, too: verbs hear of changes here. */
         int got = at->inner->ops->sent(at->inner->self, cookies + n, max - n);
         if (got < 0 && !at->broken)
             rails_break(r, k);

@@ -176,7 +176,7 @@ struct rails_ah {
 #define RAILS_HELLO (1ull << 63)
 
 #define RAILS_SILENT_NS 1250000000u  /* without an answer for so long, a rail reaches nobody */
-#define RAILS_GONE_NS   10000000000u /* likewise, a host is no peer any more, or unused */
+#define RAILS_GONE_NS   10000000000u /* after so long a host is no peer any more, or unused */
 
 /* rails_queue.c */
 /* Puts a send into the rail's queue, if there is room. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which ARP and ND messages the pump gives to the engine: a fabric delivers them to a pump that is
- * stepped by hand. */
+/* The ARP and ND messages that the pump gives to the engine: a fabric delivers them to a pump that
+ * is stepped by hand. */
 #include <errno.h>
 
 #include "core/frame.h"

@@ -18,7 +18,7 @@ static void three_segments_become_the_frame_that_they_were_cut_from(void)
     struct batch batch = {.n = 0};
     for (int i = 0; i < 3; i++)
         put(&batch, frame_of_hex(segments[i]));
-    /* As a receive leaves it: any bytes may be in front. */
+    /* A receive may leave any bytes in front. */
     memset(batch.frames[0].bytes, 0xEE, IPU_VNET_LEN);
     run(&batch, BOTH);
     CHECK_EQ(out.n, 1);

@@ -212,7 +212,7 @@ static void a_super_frame_is_cut_where_they_do_not(void)
     end();
 }
 
-/* As many packets as one message may become, and one more; as small as they may be, and smaller. */
+/* The host sends the most packets of a message, and one more; the least ones, and smaller ones. */
 static void a_peer_gets_so_many_segments_for_a_message_and_no_more(void)
 {
     static const struct {

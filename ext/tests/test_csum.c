@@ -120,7 +120,7 @@ static uint16_t field_at(const uint8_t *frame, size_t at)
     return ntohs(field);
 }
 
-/* As a kernel leaves it with NEEDS_CSUM: the folded sum of the pseudo header, not complemented. */
+/* A kernel leaves this with NEEDS_CSUM: the folded sum of the pseudo header, not complemented. */
 static void put_pseudo(uint8_t *packet, uint8_t protocol, uint32_t len, size_t field)
 {
     uint16_t sum = (uint16_t)~ipu_csum_finish(ipu_csum_pseudo(packet, protocol, len));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which misses may begin a resolution, in virtual time. */
+/* The misses that may begin a resolution, in virtual time. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>

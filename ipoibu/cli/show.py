@@ -106,7 +106,7 @@ def _dhcp(dhcp: dict[str, Any]) -> list[str]:
 
 
 def _dhcp6(dhcp6: dict[str, Any]) -> list[str]:
-    """Likewise of the DHCPv6 client."""
+    """The DHCPv6 client's state, and what the server says."""
     first = f"    dhcp6 {dhcp6['state']} duid {dhcp6['duid']} iaid {dhcp6['iaid']}"
     if dhcp6["address"] is None:
         return [first]

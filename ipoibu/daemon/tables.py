@@ -16,7 +16,7 @@ from ipoibu.base import c_limits, limits
 
 
 class Filler(enum.Enum):
-    """Who makes entries; SECURITY.md describes the attackers."""
+    """A party that makes entries; SECURITY.md describes the attackers."""
 
     LINK = "any host of the link"
     MEMBER = "a member of the partition"

@@ -33,7 +33,7 @@ class Callbacks:
     data path ended. `on_mtu(bytes)`: a subnet administrator gave the link another MTU.
     `on_link(is_up, speed_mbps)`: the link, which is down in the beginning, came up or went down; the
     port's speed in Mb/s, None where it is unknown. `on_lease(lease)`: DHCP granted or prolonged a lease,
-    whose address is no duplicate; None: it is gone. `on_lease6(lease)`: likewise DHCPv6, with times that
+    whose address is no duplicate; None: it is gone. `on_lease6(lease)`: the same for DHCPv6, with times that
     count from the call.
     """
 

@@ -24,7 +24,7 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")  # RFC 112
 class DhcpConfig:
     """Says how an endpoint gets an address by DHCP or DHCPv6; `UsageError` for values that cannot be."""
 
-    # Who the client says that it is (D1): "duid", RFC 4361, from P_Key and port GUID; "guid", as
+    # The identity that the client gives (D1): "duid", RFC 4361, from P_Key and port GUID; "guid", as
     # NetworkManager has it, 20:GUID; or bytes in hexadecimal with colons. The client of DHCPv6 takes
     # IAID and DUID of it if it is of RFC 4361, and else those of "duid"
     client_id: str = DUID
@@ -32,7 +32,7 @@ class DhcpConfig:
     # The name that the client tells the server; empty: none
     host_name: str = ""
 
-    # Where the lease is kept over restarts; None: nowhere
+    # The directory that keeps the lease over restarts; None: nothing keeps it
     lease_dir: Path | None = None
 
     # Give the address back when the endpoint closes

@@ -310,7 +310,7 @@ class TxQueue(Protocol):
 
     @property
     def native(self) -> object:
-        """As `Fabric.native`; the pump posts no receives."""
+        """The compiled object, as that of `Fabric.native`; the pump posts no receives to it."""
         ...
 
 

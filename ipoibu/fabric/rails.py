@@ -128,7 +128,7 @@ class RailsFabric(SilentFabric, OneQueueFabric, GuestlessFabric, PeerlessFabric)
 
     @property
     def qpn(self) -> Qpn:
-        """That of the active rail."""
+        """The number of the active rail's queue pair."""
         return self._present(self._active).qpn
 
     @property

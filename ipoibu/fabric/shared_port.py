@@ -82,7 +82,7 @@ class SharedPort(Port):
 
     @property
     def receptions(self) -> Receptions:
-        """Where the peers of all users' links dial us."""
+        """The listeners that the peers of every user's link dial."""
         with self._device.lock:
             if self._device.receptions is None:
                 from ipoibu.fabric.unicast.reception import Receptions  # few links name their peers

@@ -92,7 +92,7 @@ class NetlinkSocket(Closing):
     def exchange_raw(
         self, kind: int, flags: int, body: bytes, action: str
     ) -> Iterator[tuple[bytes, int]]:
-        """As `exchange`, with the message behind its netlink header as bytes."""
+        """Send a message whose bytes behind the netlink header are `body`; yield what `exchange` yields."""
         self.was_interrupted = False
         self._sequence += 1
         length, flags = 16 + len(body), NLM_F_REQUEST | flags
@@ -112,7 +112,7 @@ class NetlinkSocket(Closing):
             yield from self._answers(opened, action)
 
     def exchange_all(self, kind: int, body: bytes, action: str) -> list[tuple[bytes, int]]:
-        """As `exchange_raw` for a dump, which it repeats if the kernel's state changed meanwhile."""
+        """Return all answers to a dump, which the method repeats if the kernel's state changed meanwhile."""
         for _ in range(_DUMP_TRIES):
             answers = list(self.exchange_raw(kind, NLM_F_DUMP, body, action))
             if not self.was_interrupted:

@@ -75,7 +75,7 @@ class Crowd:
         return (self._pop(gone or next(iter(shelf.values()))),)
 
     def best(self) -> Target:
-        """As `best` of the same routes; of a multipath route no more hops than show that it has too many."""
+        """Return the target that counts; of a multipath route no more hops than show that it has too many."""
         assert self._least is not None, "a crowd has many routes"
         shelf = self._shelves[self._least]
         first = next(iter(shelf.values()))

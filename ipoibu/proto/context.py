@@ -79,7 +79,7 @@ class LinkConfig:
     announce_count: int = ANNOUNCE_COUNT
     announce_interval_s: float = ANNOUNCE_INTERVAL_S
     dhcp: DhcpIdentity | None = None  # None: no DHCP client
-    dhcp6: Dhcp6Identity | None = None  # likewise of DHCPv6
+    dhcp6: Dhcp6Identity | None = None  # None: no DHCPv6 client
     ethernet: EthernetConfig | None = None  # the hand-off to guests behind a TAP
     guest_qpns: tuple[Qpn, ...] = ()  # the queue pairs for these guests, beside `hwaddr`'s
 

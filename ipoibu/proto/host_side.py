@@ -23,7 +23,7 @@ class HostSide(ABC):
     receive_arp_untrusted: Receive
     """Take an ARP message of the link; `BadFrame` for an invalid one."""
     receive_nd_untrusted: Receive
-    """Likewise of neighbour discovery."""
+    """Take a message of neighbour discovery; `BadFrame` for an invalid one."""
 
     # -- the link --------------------------------------------------------------------------------
 

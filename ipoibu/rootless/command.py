@@ -15,7 +15,7 @@ from ipoibu.base.errors import IpoibuError, NotPermitted
 from ipoibu.rootless import namespaces
 from ipoibu.rootless.process import Process, end_with_parent
 
-# As from a shell and from env(1)
+# The exit codes of a shell and of env(1)
 NOT_EXECUTABLE: Final = 126
 NOT_FOUND: Final = 127
 

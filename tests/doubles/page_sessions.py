@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Which test runs the commands of which block: tests/netns/test_pages.py as they stand on the page, or
-another test, such as with devices and services of its own.
+"""The test that runs the commands of a block: tests/netns/test_pages.py as they stand on the page, or
+another test, such as one with devices and services of its own.
 
 The key is the page and the beginning of the block's first line.
 """
@@ -123,7 +123,7 @@ ELSEWHERE: Final = {
     "ipoibu/lab/machines/README.md: ipoibu lab --guests": ("tests/lab/test_link.py", '"--guests"'),
 }
 
-# Who runs the programs of a page, or what they show
+# The test that runs the programs of a page, or what they show
 PROGRAMS: Final = {
     "CONTRIBUTING.md": ("tests/unit/test_examples.py", "CONTRIBUTING.md"),
     "README.md": ("tests/unit/test_examples.py", "README.md"),

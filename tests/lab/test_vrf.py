@@ -37,7 +37,7 @@ second() {
     ip link set red up
     ip address add 10.97.0.2/32 dev lo
     ip address add 10.99.0.2/32 dev red
-    # As the kernel's vrf.rst advises; else addresses and routes outside count in the VRF, too.
+    # The kernel's vrf.rst advises this; else addresses and routes outside count in the VRF, too.
     ip rule add pref 32765 table local
     ip rule del pref 0
     ip route add unreachable default metric 4278198272 vrf red

@@ -429,7 +429,7 @@ GUIDS = [f"0x000000fffe{number:06x}" for number in (1, 2, 3)]  # MAC 02:00:00:00
 def test_a_file_makes_the_link_and_limited_members_talk_to_full_ones_only(
     tmp_path: Path, until: Until, cli: Cli
 ) -> None:
-    """As on InfiniBand, two keys without the membership bit do not match."""
+    """Two keys without the membership bit do not match, as on InfiniBand."""
     file = tmp_path / "partitions.conf"
     members = f"{GUIDS[0]}=full, {GUIDS[1]}, {GUIDS[2]}=limited"
     file.write_text(f"# lab\ngreen=1, ipoib, mtu=5, Q_Key=0x1b1b, TClass=8 : {members};\n")

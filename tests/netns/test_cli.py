@@ -175,7 +175,7 @@ while True:
 
 @pytest.mark.root
 def test_a_command_believes_no_socket_of_another_user(idle: Lab) -> None:
-    """As in /tmp/ipoibu-UID, which any user can make first."""
+    """Any user can make /tmp/ipoibu-UID first."""
     host = idle.hosts[0]
     with tempfile.TemporaryDirectory(dir="/tmp") as place:
         directory = Path(place, f"net-{os.stat(host.namespace.path).st_ino}")

@@ -256,8 +256,8 @@ def test_groups_are_sent_to_by_datagram_whatever_connections_there_are(
 def test_what_is_longer_than_a_datagram_arrives_at_groups_in_fragments(
     connected: Lab, until: Until, group: str
 ) -> None:
-    """Also where the kernel looks up no route, whose MTU it could learn: for a bound socket, which
-    routing daemons have."""
+    """For a bound socket, which routing daemons have, the kernel looks up no route, whose MTU it could
+    learn."""
     one, other = connected.hosts[:2]
     version = 6 if ":" in group else 4
     before = reassembled(other, version)

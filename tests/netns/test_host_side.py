@@ -265,7 +265,7 @@ def test_a_duplicate_ipv6_address_is_removed_and_logged(lab: Lab, sh: Sh, until:
 
 
 def test_a_duplicate_ipv4_address_stays_and_is_logged(lab: Lab, sh: Sh, until: Until) -> None:
-    """As the kernel's users expect; --dad-ipv4 on gives it up."""
+    """The kernel's users expect that; --dad-ipv4 on gives the address up."""
     first, second = lab.hosts
     address = str(second.ipv4.ip)
     sh(first, f"ip address add {address}/24 dev ib0")

@@ -107,7 +107,7 @@ def test_nothing_answers_for_the_link_itself_and_for_what_has_no_route(
         assert not asked("203.0.113.5"), "it has no route"
         assert not asked("192.0.2.9"), "nobody named its network"
         until(lambda: counted(router, "proxy_unrouted") >= before + 2)
-        # Where the route of the others leads elsewhere, too, the answer is there; unreachable ones stay out.
+        # The answer is there if the route of the others leads elsewhere, too; unreachable ones stay out.
         sh(router, "ip route add 203.0.113.0/25 dev v0; ip route add unreachable 203.0.113.128/25")
         until(lambda: asked("203.0.113.5"))
         assert not asked("203.0.113.200")

@@ -144,7 +144,7 @@ def test_live(sanitized: Path, pair: tuple[Place, Place], name: str) -> None:
     assert f"ok: {name}" in said.splitlines()
 
 
-# Those that need neither groups nor a link-local address.
+# The tests that need neither groups nor a link-local address.
 ROUTED_TESTS = (
     "messages_of_all_sizes_arrive_with_their_grh",
     "bursts_travel_as_trains",

@@ -70,7 +70,7 @@ def test_a_room_says_what_it_imports_and_what_does_not_belong_in_it(room: str) -
 
 
 def arrows() -> set[tuple[str, str]]:
-    """Who uses whom, by imports of Python and includes of C between the rooms of the first floor down."""
+    """The uses between the rooms of the first floor down, by imports of Python and includes of C."""
     found = set()
     for name, path in MODULES.items():
         for module in imports(path):

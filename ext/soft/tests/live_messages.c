@@ -100,7 +100,7 @@ static void bursts_travel_as_trains(void)
     close_both(&a, &b);
 }
 
-/* As few system calls and as long trains as the kernel's limits allow: 64 packets, 65507 bytes. */
+/* The kernel's limits for a train are 64 packets and 65507 bytes. */
 static void trains_are_as_long_as_the_kernel_takes_them(void)
 {
     static const struct {

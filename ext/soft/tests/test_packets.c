@@ -67,7 +67,7 @@ static void put_in(const struct bench *b, const struct wire *w)
     soft_lock_release(b->hca);
 }
 
-/* As rxe sends over IPv4: the ICRC covers an identification that the socket does not see. */
+/* rxe sends this over IPv4: the ICRC covers an identification that the socket does not see. */
 static void other_identifications_pass_only_where_other_adapters_are_expected(void)
 {
     struct in6_addr src = {{{[10] = 0xff, 0xff, 192, 0, 2, 2}}};

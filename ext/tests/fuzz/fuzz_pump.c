@@ -222,7 +222,7 @@ static void answer_route(struct input *in)
     world_command(&command, data, command.len);
 }
 
-/* Which ARP and ND messages concern us. */
+/* The addresses decide which ARP and ND messages concern us. */
 static void set_own(struct input *in)
 {
     uint8_t which = input_u8(in);

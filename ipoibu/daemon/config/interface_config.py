@@ -85,7 +85,7 @@ class InterfaceConfig:
     # Seconds to wait for the device and its address; None: `OPEN_WAIT_S`, for the address alone
     wait: int | None = None
 
-    # Where an HTTP server offers the metrics, if anywhere
+    # The address at which an HTTP server offers the metrics, if there is one
     metrics: ListenAddress | None = None
 
     # The user that the process becomes, and the last stage of its sandbox (docs/use/sandbox.md)

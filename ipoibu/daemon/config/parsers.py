@@ -36,7 +36,7 @@ SWITCH: Final = Choice("switch", ("on", "off"))
 
 
 class Dynamic(enum.StrEnum):
-    """Where an address comes from that nobody gives."""
+    """The protocol that yields an address that the administrator does not give."""
 
     DHCP = "dhcp"
     DHCP6 = "dhcp6"

@@ -427,7 +427,7 @@ def _encode(answer: dict[str, Any]) -> bytes:
 
 
 def _encode_result(result: object) -> bytes:
-    """As `_encode`, but a part of a list at a time, because the encoder lets no other thread run."""
+    """Encode a list a part at a time, because the encoder lets no other thread run."""
     if not isinstance(result, list):
         return _encode({"ok": True, "result": result})
     parts = (

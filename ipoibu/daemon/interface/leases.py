@@ -73,7 +73,7 @@ class Leases:
         self._write()
 
     def changed6(self, lease: Lease6 | None) -> None:
-        """Likewise of DHCPv6: each renewal gives the address another lifetime."""
+        """Take what the DHCPv6 client has leased; each renewal gives the address another lifetime."""
         if (holder := self._holder) is None:
             came_s = monotonic()
             self._early[6] = lambda: self.changed6(lease and lease.aged(monotonic() - came_s))

@@ -82,8 +82,8 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         callbacks: Callbacks | None = None,
         kept: Handover | None = None,
     ) -> Endpoint:
-        """As `child`, with its whole configuration; the ports of this endpoint take precedence over
-        `config.device` and `config.backups`."""
+        """Return a child with this whole configuration, of which `device`, `port` and `backups` do not
+        count: the child has the ports of this endpoint."""
         own = self.config
         config = replace(config, device=own.device, port=own.port, backups=own.backups)
         child = Endpoint(

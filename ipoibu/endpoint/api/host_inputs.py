@@ -130,7 +130,7 @@ class HostInputs(Life):
         self._call(lambda: self._engine.router_changed(is_router))
 
     def bind_guests(self, config: EthernetConfig) -> None:
-        """With `EndpointConfig.ethernet`: take other bindings of the administrator."""
+        """Take other bindings of the administrator, with `EndpointConfig.ethernet`."""
         if not isinstance(config, EthernetConfig):
             raise TypeError(f"bind_guests takes an EthernetConfig, not {config!r}")
         ethernet = self._opened().engine.ethernet
@@ -139,8 +139,8 @@ class HostInputs(Life):
         self._call(lambda: self._input(ethernet.bind, config))
 
     def rewired(self) -> None:
-        """With `EndpointConfig.ethernet`: other guests may be behind the TAP, which has come up or into
-        another bridge. The endpoint asks them for their multicast groups at once."""
+        """Ask the guests behind the TAP, which has come up or into another bridge, for their multicast
+        groups at once, with `EndpointConfig.ethernet`: other guests may be there."""
         ethernet = self._opened().engine.ethernet
         if ethernet is not None:
             self._call(lambda: self._input(ethernet.rewired))

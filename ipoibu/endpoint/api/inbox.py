@@ -53,7 +53,7 @@ class Inbox:
                 opened()
 
     async def areceive(self, opened: Opened, take: Take[_Packets], max: int) -> list[_Packets]:
-        """As `receive`, without a time-out, on the caller's event loop."""
+        """Wait for packets on the caller's event loop, without a time-out; return at most `max`."""
         queue = opened()
         loop = asyncio.get_running_loop()
         while True:

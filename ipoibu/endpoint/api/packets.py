@@ -49,15 +49,16 @@ class Packets(Life):
         return self._embedded().reserve(count_of(max))
 
     def send_frames(self, frames: Iterable[_core.Frame]) -> int:
-        """As `send`, for reserved frames and without a copy; the frames that fitted no longer belong to the
-        caller.
+        """Queue reserved frames in order, without a copy; return how many fitted, counted from the first.
+        Those no longer belong to the caller.
 
         `BufferError` if a view of a frame exists; the method has then taken the earlier frames.
         """
         return self._embedded().send_frames(frames_of(frames))
 
     def recv_frames(self, max: int = 64, timeout: float | None = None) -> list[_core.Frame]:
-        """As `recv`, without a copy: views of the frames read the packets in place.
+        """Return at most `max` received packets in their frames, without a copy: views of the frames read
+        the packets in place. `timeout` counts as for `recv`.
 
         A frame goes back when the caller drops it and its views, or by `release`. While the caller holds
         half of all frames (512 of datagrams, 64 of connections), the pump copies further packets. Frames
@@ -71,7 +72,7 @@ class Packets(Life):
         )
 
     async def asend(self, packets: Iterable[Packet]) -> int:
-        """As `send`, but wait for room until all packets are queued; return their number."""
+        """Queue all IP packets, waiting for room on the caller's event loop; return their number."""
         batch = packets_of(packets, self._opened().path.mtu_bytes)
         done = self._embedded().send(batch)
         while done < len(batch):
@@ -80,7 +81,7 @@ class Packets(Life):
         return done
 
     async def arecv(self, max: int = 64) -> list[bytes]:
-        """As `recv`, without a time-out, on the caller's event loop."""
+        """Return at most `max` received IP packets; wait for the first one on the caller's event loop."""
         return await self._inbox.areceive(self._embedded, _core.QueueDevice.recv, count_of(max))
 
     async def batches(self, max: int = 64) -> AsyncGenerator[list[bytes], None]:
@@ -91,13 +92,15 @@ class Packets(Life):
                 yield await self.arecv(max)
 
     async def frame_batches(self, max: int = 64) -> AsyncGenerator[list[_core.Frame], None]:
-        """As `batches`, without a copy: see `recv_frames`."""
+        """Yield received packets in their frames, as `recv_frames` returns them, until the endpoint is
+        closed."""
         with contextlib.suppress(Closed):
             while True:
                 yield await self.arecv_frames(max)
 
     async def arecv_frames(self, max: int = 64) -> list[_core.Frame]:
-        """As `recv_frames`, without a time-out, on the caller's event loop."""
+        """Return at most `max` received packets in their frames; wait for the first one on the caller's
+        event loop."""
         return await self._inbox.areceive(
             self._embedded, _core.QueueDevice.recv_frames, count_of(max)
         )

@@ -37,7 +37,7 @@ class Questions(Life):
         return self._wait(lambda it: it.shell.pinger.ping(asked, timeout))
 
     async def aping(self, target: IpAddress | HwAddr | str, timeout: float = 1.0) -> dict[str, Any]:
-        """As `ping`, on the caller's event loop."""
+        """Ask a host on the link once, as `ping` does, on the caller's event loop."""
         asked = target_of(target)
         seconds_of(timeout, "timeout")
         return await self._await(lambda it: it.shell.pinger.ping(asked, timeout))
@@ -52,7 +52,7 @@ class Questions(Life):
         return self._wait(lambda it: it.wait_up(timeout))
 
     async def await_up(self, timeout: float | None = None) -> bool:
-        """As `wait_up`, on the caller's event loop."""
+        """Wait until the link is up, as `wait_up` does, on the caller's event loop."""
         seconds_of(timeout, "timeout")
         return await self._await(lambda it: it.wait_up(timeout))
 

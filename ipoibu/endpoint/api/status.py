@@ -107,7 +107,7 @@ def dhcp(interface: Interface) -> dict[str, Any] | None:
 
 
 def dhcp6(interface: Interface) -> dict[str, Any] | None:
-    """Likewise of the DHCPv6 client."""
+    """The state of the DHCPv6 client and its lease; None without a client."""
     client = interface.engine.dhcp6
     if client is None:
         return None

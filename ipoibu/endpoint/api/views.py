@@ -113,7 +113,7 @@ class Views(Life):
         return self._call(status.groups, self._opened())
 
     def guests(self) -> list[dict[str, Any]]:
-        """With `EndpointConfig.ethernet`: the guests, then the hosts of the link, then the refusals, each
+        """The guests with `EndpointConfig.ethernet`, then the hosts of the link, then the refusals, each
         with kind (guest, host or refused), ip (None of a host), mac, hwaddr (of a host, and of a guest with
         a queue pair of its own), state, age_s, count (of messages) and holder (a MAC), both of a refusal
         alone.

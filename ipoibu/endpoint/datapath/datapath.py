@@ -116,7 +116,7 @@ class DataPath:
         *,
         frames: int,
     ) -> Self:
-        """As `open`, once, with so many frames; `OSError` if there is no pump."""
+        """Try to open a data path with so many frames; `OSError` if there is no pump."""
         is_connected = config.mode == "connected"
         datagram_mtu_bytes, mtu_bytes = mtus_of(config, params)
         _check_queues(config, port, device)

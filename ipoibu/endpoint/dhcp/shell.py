@@ -140,7 +140,7 @@ class DhcpShell:
             )
 
     def changed(self, effect: LeaseChanged) -> None:
-        """Take the engine's effect."""
+        """Take the engine's effect about the lease of DHCP."""
         self._on_lease(effect.lease)
         lease, message = effect.lease, effect.message
         if lease is None or message is None:
@@ -150,7 +150,7 @@ class DhcpShell:
             self._keeper.keep(str(lease.address), str(lease.server), packed, effect.since_s)
 
     def changed6(self, effect: Lease6Changed) -> None:
-        """Likewise of DHCPv6."""
+        """Take the engine's effect about the lease of DHCPv6."""
         lease, message = effect.lease, effect.message
         if lease is None or message is None:
             self._on_lease6(None)

@@ -48,7 +48,7 @@ class BackupMember:
         *,
         is_joined: bool,
     ) -> None:
-        """With `is_joined` the port is a member of the groups already."""
+        """The port is a member of the groups already if `is_joined`."""
         self._loop = loop
         self._sa = sa
         self._params = params

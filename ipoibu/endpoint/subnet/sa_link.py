@@ -51,7 +51,7 @@ async def joined_link(
     mtu_bytes: int | None,
     may_control: Callable[[], bool],
 ) -> PartitionParams:
-    """As `join_link`, on the SA client's own loop."""
+    """Join the broadcast group as `join_link` does, but on the SA client's own loop."""
     place = f"{port.device}/{port.port}"
     sa.check_port()
     own = own_pkey(sa, pkey)

@@ -55,7 +55,7 @@ def read(path: str | Path) -> Partitions:
 
 
 def load(path: str | Path) -> Partitions:
-    """As `read`, without a word in the log."""
+    """Read a file and log nothing; `UsageError` if it does not exist or is wrong."""
     try:
         text = Path(path).read_bytes().decode("utf-8", "surrogateescape")
     except PermissionError as error:

@@ -136,7 +136,7 @@ class Adapter:
             return self._counted() if self._last is None else self._last.copy()
 
     def drop_sources(self) -> dict[str, Gid]:
-        """Who sent the last packet that the HCA dropped, by counter; nothing after the end."""
+        """The sender of the last packet that the HCA dropped, by counter; nothing after the end."""
         with self._lock:
             if self._last is not None:
                 return {}

@@ -289,7 +289,7 @@ class SoftUd(PlainFabric):
         needs_lid: bool = False,
         qpn: Qpn | None = None,
     ) -> None:
-        """With a `qpn` the queue pair gets that number if it is free."""
+        """The queue pair gets the number `qpn` if that is free."""
         self._adapter = adapter
         self._hca = hca = adapter.hca
         self._tx_queues: list[SoftTxQueue] = []

@@ -2,8 +2,8 @@
 """The groups of the guests, by their IGMP and MLD reports: snooping as in RFC 4541, with a querier.
 
 Guests report a group when they join it, and again when asked. So we ask: when the link came up or the TAP
-came into a bridge, again after 1, 2, 4 .. 64 s, and then every `ETHERNET_QUERY_S`, in the name of nobody
-(0.0.0.0) or of our link-local address, towards the guests alone. A guest that reports no more leaves its
+came into a bridge, again after 1, 2, 4 .. 64 s, and then every `ETHERNET_QUERY_S`, from 0.0.0.0 or
+from our link-local address, towards the guests alone. A guest that reports no more leaves its
 groups. When the last known guest leaves a group, we ask the others, of which one may have kept silent
 because it heard the report of the first (RFC 2236 §3).
 """

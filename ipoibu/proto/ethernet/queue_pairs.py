@@ -17,7 +17,7 @@ from ipoibu.proto.effects import SetQueuePair
 
 
 class QueuePairs:
-    """Which guest has which queue pair."""
+    """The queue pairs of the guests, as far as there are some."""
 
     def __init__(self, context: EngineContext) -> None:
         self._context = context

@@ -24,7 +24,7 @@ class TokenBucket:
 
 
 class Pace:
-    """As a token bucket, but what comes too early gets a later turn: `burst` at once, `per_s` a second."""
+    """A token bucket in which what comes too early gets a later turn: `burst` at once, `per_s` a second."""
 
     __slots__ = ("_early_s", "_interval_s", "_turn")
 

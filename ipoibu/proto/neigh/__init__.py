@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Who is where: neighbours, our own addresses, routers, and those for whom we answer.
+"""The addresses of the link: neighbours, our own, routers, and hosts for which we answer.
 
 Where to look:
 

@@ -268,7 +268,7 @@ class NdResolver:
             if source is None:
                 self._context.count("nd_no_source")
                 return
-            # As Linux without NTF_ROUTER: a host behind us is no router of this link.
+            # A host behind us is no router of this link: Linux without NTF_ROUTER says the same.
             is_router = answer.router and message.target in self._proxies
             answer = replace(answer, source=_v6(source), override=False)
             answer = replace(answer, router=is_router)

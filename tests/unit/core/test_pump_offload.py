@@ -313,7 +313,7 @@ def test_a_miss_goes_up_as_the_first_segment(hosts: Hosts) -> None:
     a.tun.give(frame)
     a.step()
     assert a.pump.events()[0].data == event.data
-    # Those frames are free again, and the next one is cut from its beginning.
+    # The frames are free again, and the next one is cut from its beginning.
     a.pump.neigh_set(key_of(B4), SEND, b.destination, MTU)
     a.tun.give(frame)
     settle(a, b)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Which misses the pump reports, so that the engine resolves their next hop; ext/tests/test_resolution.c has
-the budgets in virtual time."""
+"""The misses that the pump reports, so that the engine resolves their next hop; ext/tests/test_resolution.c
+has the budgets in virtual time."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ipoibu.daemon.config.parsers import parse_directory, parse_file
 def test_a_path_is_absolute_and_a_link_stays_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who changes the file may replace the link."""
+    """A user who changes the file may replace the link."""
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("file")
     monkeypatch.chdir(tmp_path)

@@ -38,7 +38,7 @@ class Kernel:
 
 
 class Link:
-    """Which hosts of the link answer; it notes for which addresses it was asked."""
+    """A link of which some hosts answer; it notes for which addresses it was asked."""
 
     def __init__(self, **owners: str) -> None:
         self.owners = {ip_address(ip): hwaddr for ip, hwaddr in owners.items()}
@@ -109,7 +109,7 @@ def test_what_has_no_route_elsewhere_is_named_with_the_reason() -> None:
 
 
 def test_one_route_within_a_network_is_enough() -> None:
-    """Such as a route to one host behind, in the network of the link."""
+    """A route to one host behind lies in the network of the link."""
     kernel = Kernel()
     kernel.behind = {ip_network("10.77.0.200/32")}
     assert [it.status for it in looked_at("10.77.0.0/24", kernel=kernel)] == ["ok"]

@@ -67,7 +67,7 @@ def test_a_closed_port_has_no_new_users() -> None:
         shared.share()
 
 
-def test_what_one_user_saw_going_down_every_other_hears_once() -> None:
+def test_every_other_user_hears_once_of_a_port_that_one_user_saw_down() -> None:
     port = FakePort()
     first = SharedPort.wrap(port)
     second = first.share()

@@ -205,7 +205,7 @@ def test_a_multicast_router_receives_the_groups_that_its_routes_take(bench: Benc
 def test_so_many_groups_of_multicast_routes_are_received_and_no_more(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those of the router's own sockets come on top; a warning comes once until there is room."""
+    """The groups of the router's own sockets come on top; a warning comes once until there is room."""
     bench.kernel.held, bench.kernel.receives_all = {VRRP}, True
     groups = [ipaddress.ip_address("239.0.0.0") + number for number in range(ROUTED_GROUPS_MAX + 1)]
     for count, warnings in ((1, 1), (1, 1), (0, 1), (1, 2)):

@@ -94,7 +94,7 @@ def test_the_route_says_whether_a_host_is_behind_us(
 def test_a_nexthop_object_that_the_route_names_by_its_number_alone_is_looked_up(
     query: ProxyQuery, kernel: Kernel
 ) -> None:
-    """As under net.ipv4.nexthop_compat_mode=0."""
+    """The kernel names it so under net.ipv4.nexthop_compat_mode=0."""
     kernel.add_hop(1, OTHER)
     kernel.add_hop(2, INDEX)
     kernel.add_group(3, 1)

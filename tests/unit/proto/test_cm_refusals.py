@@ -160,7 +160,7 @@ def test_a_lid_that_the_request_names_is_used_for_the_data() -> None:
 
 
 def test_a_local_path_is_asked_for_with_lids_a_routed_one_without() -> None:
-    """As Linux does: with a hop limit above 1 LIDs have no meaning."""
+    """LIDs have no meaning with a hop limit above 1; Linux does the same."""
     desk = Desk(replace(CONFIG, lid=7))
     for hop_limit, lids in ((1, (7, 9)), (64, (0xFFFF, 0xFFFF))):
         destination = Destination(B, Qpn(0x49), dlid=9, hop_limit=hop_limit)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where datagrams go: with the link's parameters, or with a group's own."""
+"""The destinations of datagrams: with the link's parameters, or with a group's own."""
 
 from __future__ import annotations
 

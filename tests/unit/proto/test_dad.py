@@ -227,7 +227,7 @@ def test_a_watched_address_is_ours_at_once_and_one_probe_looks_for_another_owner
 
 
 def test_a_watched_address_stays_whatever_others_claim_and_is_not_contested() -> None:
-    """As the kernel's: a VRRP router that takes an address over gets no answer to its announcement."""
+    """A VRRP router that takes an address over gets no answer to its announcement, as from the kernel."""
     bench = Bench("10.0.0.1/24", template=WATCHED, ready=False)
     bench.run(10)
     bench.clear()

@@ -141,7 +141,7 @@ def test_a_seed_is_dialed_and_greeted() -> None:
 
 
 def test_seeds_of_both_families_are_dialed() -> None:
-    """Like one name with addresses of both families."""
+    """One name may have addresses of both families."""
     seeds = {place(2), Locator(ip_address("2001:db8::2"), MESH_PORT), Locator(place(2).ip, 7)}
     desk = Desk()
     assert {it.locator for it in pick(Dial, desk.mesh.seeds(desk.now, seeds))} == seeds
@@ -251,7 +251,7 @@ def test_a_place_that_once_was_ourselves_is_dialed_when_it_becomes_a_seed() -> N
 
 @pytest.mark.parametrize("answer", [OURS.pack(), b""])
 def test_a_peer_makes_us_dial_a_bounded_number_of_places(answer: bytes) -> None:
-    """Also where a host of its own answers all of them at once, as if it were we."""
+    """A host of the peer's may answer all of them at once, as if it were we."""
     desk = Desk(peers_max=UNICAST_PEERS_MAX, contacts_max=4096)
     handle, places, dialed = desk.meet(1), iter(strangers(12_300)), set()
     for _ in range(250):  # 25 s

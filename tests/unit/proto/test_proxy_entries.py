@@ -53,7 +53,7 @@ def test_a_proxy_entry_is_answered_for_while_it_is_there() -> None:
 
 
 def test_a_prober_gets_no_answer_from_a_proxy_of_ipv4() -> None:
-    """As in Linux: RFC 5227 probes are about the link itself."""
+    """RFC 5227 probes are about the link itself; Linux does the same."""
     bench = Bench()
     change(bench, BEHIND)
     assert ask(bench, IPv4Address(0), BEHIND) == []

@@ -231,7 +231,8 @@ def _announced(proxy: Proxy) -> tuple[list[IpAddress], list[IpAddress]]:
 
 
 def test_single_addresses_are_announced_when_they_come_to_be_behind_us() -> None:
-    """As our own: three times. RFC 4861 §7.2.8 permits the override, which moves traffic to us."""
+    """We announce them three times, as our own. RFC 4861 §7.2.8 permits the override, which moves traffic
+    to us."""
     proxy = Proxy(replace(SINGLES, behind=frozenset()))
     proxy.run(5)
     assert proxy.sent == []

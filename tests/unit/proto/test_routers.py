@@ -265,7 +265,7 @@ def test_a_router_that_was_there_first_stays_and_a_new_one_is_heard_when_it_answ
 
 
 def test_a_router_that_answered_long_ago_needs_no_trial() -> None:
-    """As a neighbour: its entry is STALE, and it does not compete with invented ones for trials."""
+    """It is a neighbour: its entry is STALE, and it does not compete with invented ones for trials."""
     bench = Bench()
     bench.send(str(HIGH.ip))
     answer(bench, HIGH)

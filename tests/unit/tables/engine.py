@@ -354,7 +354,7 @@ class ProxyGroups(EngineFilling):
         return len(self._table._listened)
 
     def admits_honest(self) -> bool:
-        """Those which the kernel has forgotten make room."""
+        """Entries that the kernel has forgotten make room."""
         self._hosts = set(sorted(self._hosts)[self.cap // 2 : self.cap])
         self.add(HONEST)
         return host6(HONEST * self.entries_each) in self._table._listened

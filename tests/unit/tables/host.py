@@ -407,7 +407,7 @@ class GroupsOfMulticastRoutes(Filling):
         return len(self._table._routes)
 
     def admits_honest(self) -> bool:
-        """Those which nobody wants any more make room."""
+        """Entries that nobody wants any more make room."""
         self._groups = set(sorted(self._groups, key=int)[self.cap // 2 : self.cap])
         self.add(HONEST)
         return group4(HONEST * self.entries_each) in self._table._routes

@@ -103,7 +103,7 @@ def test_the_members_of_the_file_decide_on_our_membership(
     port = replace(PORT, guid=bytes.fromhex("00155dfffd33ff0b"))
     file.write_text(f"p=1, ipoib : {members};")
     params = link_params(port, pkey=PKey(0x8001), partitions=file)
-    # As Linux: the link, its groups' names and their keys are those of full members (E7)
+    # The link, its groups' names and their keys are those of full members, as in Linux (E7)
     assert params.pkey == 0x8001
     assert params.is_limited is is_limited
     assert params.own_pkey == (0x0001 if is_limited else 0x8001)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Who is received on a link without multicast: hosts that know the key, for the interface of their P_Key."""
+"""Hosts that know the key are received on a link without multicast, for the interface of their P_Key."""
 
 from __future__ import annotations
 

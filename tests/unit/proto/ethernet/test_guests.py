@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Which guest has which address: learning, rivals, moves, static bindings, full tables."""
+"""The addresses of the guests: learning, rivals, moves, static bindings, full tables."""
 
 from __future__ import annotations
 
