@@ -12,6 +12,7 @@ import pytest
 from tests.doubles.page_blocks import ROOT, tracked_pages
 
 COLUMNS = 100
+UNRELEASED_LINES = 80
 MERMAID = "```mermaid"  # Mermaid wants each arrow of a picture on one line
 
 
@@ -34,6 +35,12 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", tracked_pages())
 def test_no_line_is_wider_than_a_hundred_columns(page: str) -> None:
     assert [(number, len(line)) for number, line in lines(page) if len(line) > COLUMNS] == []
+
+
+def test_what_is_unreleased_is_what_a_user_must_know_and_no_history() -> None:
+    sections = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE)
+    unreleased = [each for each in sections if each.partition("\n")[0].endswith("(unreleased)")]
+    assert [each for each in unreleased if each.count("\n") > UNRELEASED_LINES] == []
 
 
 def test_every_page_of_docs_stands_in_the_room_of_its_readers() -> None:
