@@ -7,7 +7,7 @@ request or neighbour solicitation each); it changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -135,10 +135,8 @@ class Owners:
         return None
 
 
-class AskOwners(Protocol):
-    """Returns the hardware addresses of the hosts of the link that answer for an address."""
-
-    def __call__(self, ips: Sequence[IpAddress], /) -> Mapping[IpAddress, str]: ...
+# Returns the hardware addresses of the hosts of the link that answer for some of these addresses.
+AskOwners = Callable[[Sequence[IpAddress]], Mapping[IpAddress, str]]
 
 
 def findings(state: ProxyState, kernel: Kernel, owners: AskOwners) -> Iterator[Finding]:

@@ -102,8 +102,25 @@ class LinkPeers(Protocol):
     def has_peers(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class UnderlayChoice:
+    """`address` becomes the GID because of the route to `peer`, by `router` unless that is None."""
+
+    address: IpAddress
+    peer: IpAddress
+    router: IpAddress | None = None
+
+    def __str__(self) -> str:
+        way = f" by the router {self.router}" if self.router is not None else ""
+        return f"the route to the peer {self.peer}{way}"
+
+
 class PeersUnderlay(Protocol):
     """Chooses the GID of a port by the peers of its links."""
+
+    def choose(self, now: IpAddress | None = None) -> UnderlayChoice | None:
+        """Return the choice, None where any address will do; `now` is the present GID, of an open port."""
+        ...
 
     def enter(self, link: LinkPeers) -> Callable[[], None]:
         """Consider the peers of this link, too, until the caller calls the result."""

@@ -108,7 +108,8 @@ class Engine(EnginePart):
         self._routers = Routers(
             context, self._ask_router, self._neighbours.solicit, self._neighbours.has_answered
         )
-        self._neighbours.watcher = self._routers
+        self._neighbours.on_failed = self._routers.failed
+        self._neighbours.on_answered = self._routers.answered
         self._nd = NdResolver(
             context,
             self._neighbours,

@@ -21,7 +21,7 @@ from ipoibu.base.errors import BadFrame
 from ipoibu.base.limits import LEASE_LIST_MAX
 from ipoibu.wire import Octets, ip, udp
 from ipoibu.wire.client_id import HTYPE_INFINIBAND
-from ipoibu.wire.dhcp_packet import CarriedMessage, datagram_untrusted
+from ipoibu.wire.dhcp_packet import CarriedMessage, Payload, datagram_untrusted
 
 REASONS: Final = udp.REASONS | {"dhcp_short", "dhcp_cookie", "dhcp_option"}
 
@@ -100,7 +100,7 @@ Option = tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(Payload):
     """A message; its `options` are in the sender's order, each code once.
 
     The values of an option that occurs several times are one after the other (RFC 3396). `sname` and

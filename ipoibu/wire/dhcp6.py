@@ -17,7 +17,7 @@ from typing import Final
 
 from ipoibu.base.errors import BadFrame
 from ipoibu.wire import Octets, dhcp, ip, udp
-from ipoibu.wire.dhcp_packet import CarriedMessage, datagram_untrusted
+from ipoibu.wire.dhcp_packet import CarriedMessage, Payload, datagram_untrusted
 
 REASONS: Final = udp.REASONS | {"dhcp6_short", "dhcp6_option"}
 
@@ -87,7 +87,7 @@ def option_of(options: tuple[Option, ...], code: int) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(Payload):
     """A message; `code` is its type, `xid` has 24 bits, `options` are in the sender's order."""
 
     code: int

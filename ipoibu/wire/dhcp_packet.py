@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Container
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ipoibu.wire import Octets, ip, udp
 
 REASONS: Final = udp.REASONS
 
 
-class _Packable(Protocol):
+class Payload(ABC):
+    """A message of either protocol."""
+
+    __slots__ = ()
+
+    @abstractmethod
     def pack(self) -> bytes: ...
 
 
 _Address = TypeVar("_Address", IPv4Address, IPv6Address)
-_Message = TypeVar("_Message", bound=_Packable)
+_Message = TypeVar("_Message", bound=Payload)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ _ARPHRD_INFINIBAND: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class KernelInterface:
+class KernelIpoib:
     """An interface of the kernel's ib_ipoib; `pkey` is its partition's, by the full key."""
 
     name: str
@@ -27,7 +27,7 @@ class KernelInterface:
     is_connected: bool
 
 
-def kernel_interfaces(device: str, port: int, net: Path = NET) -> tuple[KernelInterface, ...]:
+def kernel_interfaces(device: str, port: int, net: Path = NET) -> tuple[KernelIpoib, ...]:
     """Return the kernel's interfaces on this port.
 
     Sysfs does not show interfaces in other network namespaces.
@@ -42,7 +42,7 @@ def kernel_interfaces(device: str, port: int, net: Path = NET) -> tuple[KernelIn
         if _number(interface / "dev_port") == port - 1 and pkey is not None:
             mtu_bytes = _number(interface / "mtu") or 0
             is_connected = _text(interface / "mode") == "connected"
-            found.append(KernelInterface(interface.name, PKey(pkey).full, mtu_bytes, is_connected))
+            found.append(KernelIpoib(interface.name, PKey(pkey).full, mtu_bytes, is_connected))
     return tuple(found)
 
 

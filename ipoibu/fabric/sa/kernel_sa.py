@@ -47,7 +47,7 @@ from ipoibu.fabric.cm.librdmacm import (
     PortAddress,
     SocketAddress,
 )
-from ipoibu.fabric.sa.kernel_ipoib import KernelInterface, kernel_interfaces
+from ipoibu.fabric.sa.kernel_ipoib import KernelIpoib, kernel_interfaces
 from ipoibu.fabric.sa.mad_port import MadIn, MadPortInfo, MadTo
 from ipoibu.fabric.sa.memberships import is_broadcast
 from ipoibu.fabric.verbs.roce_gid import local_addresses
@@ -109,7 +109,7 @@ class KernelSaPort:
         port: int = 1,
         *,
         sysfs: Path | None = None,
-        interfaces: Callable[[], tuple[KernelInterface, ...]] | None = None,
+        interfaces: Callable[[], tuple[KernelIpoib, ...]] | None = None,
     ) -> None:
         self._device, self._port = device, port
         self._directory = (sysfs or SYSFS) / device / "ports" / str(port)
@@ -368,7 +368,7 @@ class KernelSaPort:
 
     # ---- the kernel's interface
 
-    def _interface(self, pkey: PKey) -> KernelInterface | None:
+    def _interface(self, pkey: PKey) -> KernelIpoib | None:
         return next((it for it in self._interfaces() if it.pkey == pkey.full), None)
 
     def _link_mtu_bytes(self, pkey: PKey) -> int:

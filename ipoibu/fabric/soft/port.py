@@ -7,7 +7,7 @@ import errno
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ipoibu._core import SoftConnection, SoftFabric, SoftTxQueue
 from ipoibu.base.addr import Gid, IpAddress, Qpn
@@ -15,7 +15,7 @@ from ipoibu.base.device_name import PREFIX, GidKind, SoftName, parse_soft
 from ipoibu.base.errors import LinkError, NotReady
 from ipoibu.base.ib import PartitionParams, PortInfo, RcAttributes
 from ipoibu.base.limits import CONNECTED_FRAMES, SOFT_MOVED_S, SOFT_ROUTES_S
-from ipoibu.fabric.base import Capabilities, KeptPort, PeersUnderlay, RcQueuePair
+from ipoibu.fabric.base import Capabilities, KeptPort, PeersUnderlay, RcQueuePair, UnderlayChoice
 from ipoibu.fabric.link_speed import speed_mbps
 from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.fabric.soft.adapter import Adapter, no_address, translate
@@ -36,25 +36,6 @@ _WHY_DOWN: dict[int, str] = {
 }
 
 
-class Choice(Protocol):
-    """An address for the GID, and the way to a peer that made the choice."""
-
-    @property
-    def address(self) -> IpAddress: ...
-    @property
-    def peer(self) -> IpAddress: ...
-    @property
-    def router(self) -> IpAddress | None: ...
-
-
-class Underlay(PeersUnderlay, Protocol):
-    """Chooses an address of the net device; None where any will do."""
-
-    def choose(self, now: IpAddress | None = None) -> Choice | None:
-        """`now` is the present GID, of an open port."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Successor:
     """The address that the net device has in place of `former`."""
@@ -66,7 +47,7 @@ class _Successor:
         return f"the loss of the address {self.former}"
 
 
-def _chosen(name: SoftName, choice: Choice | None) -> SoftName:
+def _chosen(name: SoftName, choice: UnderlayChoice | None) -> SoftName:
     """Return the name with the chosen address; `NotReady` if the peer is out of reach."""
     if choice is None:
         return name
@@ -76,7 +57,7 @@ def _chosen(name: SoftName, choice: Choice | None) -> SoftName:
     return SoftName(name.netdev, GidKind.of(gid), gid)
 
 
-def _out_of_reach(name: SoftName, choice: Choice) -> NotReady:
+def _out_of_reach(name: SoftName, choice: UnderlayChoice) -> NotReady:
     return NotReady(
         f"{PREFIX}{name.netdev}: the router {choice.router} is on the way to the peer {choice.peer}, and the"
         f" device has no address of IPv{choice.peer.version} that crosses it: ip address add ADDRESS/LENGTH"
@@ -88,7 +69,7 @@ class SoftPort(PlainPort):
     """The one port of the built-in HCA of a net device in this network namespace."""
 
     def __init__(
-        self, device: str, kept: KeptPort | None = None, underlay: Underlay | None = None
+        self, device: str, kept: KeptPort | None = None, underlay: PeersUnderlay | None = None
     ) -> None:
         """`underlay` chooses the address; without it, the device's name does."""
         self._device = device
@@ -119,7 +100,7 @@ class SoftPort(PlainPort):
         self._own_routes = OwnRoutes(self._adapter.hca, device)
         self._carrier = Carrier(lambda: self._adapter.hca.netdev)
 
-    def _describe(self, by: Choice | _Successor | None) -> PortInfo:
+    def _describe(self, by: UnderlayChoice | _Successor | None) -> PortInfo:
         hca = self._adapter.hca
         return PortInfo(
             device=self._device,
@@ -185,7 +166,7 @@ class SoftPort(PlainPort):
             return self._take(choice)
         return False
 
-    def _choose(self, *, is_gone: bool) -> Choice | _Successor | None:
+    def _choose(self, *, is_gone: bool) -> UnderlayChoice | _Successor | None:
         """Return the address that is to be the GID, by the routes to the peers, or, if `is_gone`, that of the
         same kind which the net device has instead. None: the GID stays."""
         present = self.info.gid.ip
@@ -197,7 +178,7 @@ class SoftPort(PlainPort):
         gid = self._adapter.hca.next_gid() if is_gone and self._named.gid is None else None
         return _Successor(Gid(gid).ip, present) if gid is not None else None
 
-    def _take(self, choice: Choice | _Successor) -> bool:
+    def _take(self, choice: UnderlayChoice | _Successor) -> bool:
         """Make this address the GID; return whether that is possible now."""
         gid, before = Gid.of_ip(choice.address), self._adapter
         try:

@@ -16,13 +16,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
-from ipoibu.base.addr import PKey
 from ipoibu.base.errors import BadFrame, UsageError
 from ipoibu.base.limits import CM_ROUND, DEAF_S, MESH_ANSWER_S, UNICAST_GREETING_MAX
 from ipoibu.fabric.effect_loop import wait_ms
 from ipoibu.fabric.mesh.peer_key import PeerKey
+from ipoibu.fabric.unicast.rendezvous import Rendezvous
 from ipoibu.fabric.unicast.stream import ROOM, Stream, listener
 from ipoibu.fabric.worker import Worker
 from ipoibu.proto.machine.ratelimit import should_log
@@ -47,26 +47,6 @@ _BY_REASON: Final = {
 }
 
 
-class Host(Protocol):
-    """An interface for which a `Reception` receives hosts; any thread may call it."""
-
-    @property
-    def pkey(self) -> PKey: ...
-
-    @property
-    def greeting(self) -> bytes:
-        """Our greeting."""
-        ...
-
-    def count(self, reason: str) -> int:
-        """Count, and return the new count."""
-        ...
-
-    def take(self, stream: Stream, frames: Frames) -> None:
-        """Take a stream over whose first frame is a greeting."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class _Guest:
     """A stream of a host that has not greeted us yet."""
@@ -83,7 +63,7 @@ class Reception(Worker):
         super().__init__("ipoibu-accept")
         self.key = key
         self._place = place
-        self._hosts: list[Host] = []
+        self._hosts: list[Rendezvous] = []
         self._by_fd: dict[int, _Guest] = {}
         self._guests: dict[_Guest, None] = {}  # the oldest first
         self._deaf_until: float | None = None  # the end of a pause without a free descriptor
@@ -92,11 +72,11 @@ class Reception(Worker):
         self._epoll.register(self._listener, select.EPOLLIN)
         self._start()
 
-    def add(self, host: Host) -> None:
+    def add(self, host: Rendezvous) -> None:
         with self._lock:
             self._hosts.append(host)
 
-    def remove(self, host: Host) -> bool:
+    def remove(self, host: Rendezvous) -> bool:
         """Return whether hosts are left."""
         with self._lock:
             self._hosts.remove(host)
@@ -258,7 +238,9 @@ class Receptions:
         self._lock = threading.Lock()
         self._open: dict[int, Reception] = {}
 
-    def enter(self, port: int, key: PeerKey | None, place: str, host: Host) -> Callable[[], None]:
+    def enter(
+        self, port: int, key: PeerKey | None, place: str, host: Rendezvous
+    ) -> Callable[[], None]:
         """Receive hosts for `host`, until the caller calls the result; `LinkError`, `UsageError`."""
         with self._lock:
             reception = self._open.get(port)
@@ -272,7 +254,7 @@ class Receptions:
             reception.add(host)
         return functools.partial(self._leave, port, host)
 
-    def _leave(self, port: int, host: Host) -> None:
+    def _leave(self, port: int, host: Rendezvous) -> None:
         with self._lock:
             reception = self._open[port]
             if not reception.remove(host):

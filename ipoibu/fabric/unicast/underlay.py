@@ -20,7 +20,6 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -28,26 +27,13 @@ from typing import Final
 from ipoibu.base.addr import IpAddress
 from ipoibu.base.errors import UsageError
 from ipoibu.base.limits import UNDERLAY_PEERS_MAX, UNDERLAY_RESOLVE_S
-from ipoibu.fabric.base import LinkPeers, MeshOptions
+from ipoibu.fabric.base import LinkPeers, MeshOptions, UnderlayChoice
 from ipoibu.fabric.mesh.peer_list import locators_of, parse_peer, read_peers
 from ipoibu.fabric.unicast.router import Route, route_to
 
 _ADDRESSES: Final = Path("/proc/thread-self/net/if_inet6")
 _GLOBAL: Final = "00"
 _UNSTEADY: Final = 0x01 | 0x08 | 0x20 | 0x40  # IFA_F_TEMPORARY, DADFAILED, DEPRECATED, TENTATIVE
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """`address` becomes the GID because of the route to `peer`, by `router` unless that is None."""
-
-    address: IpAddress
-    peer: IpAddress
-    router: IpAddress | None = None
-
-    def __str__(self) -> str:
-        way = f" by the router {self.router}" if self.router is not None else ""
-        return f"the route to the peer {self.peer}{way}"
 
 
 class RouteUnderlay:
@@ -77,7 +63,7 @@ class RouteUnderlay:
             if not self._links:  # perhaps another one follows, which has to look names up first
                 self._first = link.named or self._first
 
-    def choose(self, now: IpAddress | None = None) -> Choice | None:
+    def choose(self, now: IpAddress | None = None) -> UnderlayChoice | None:
         """Return the choice; None if the routes say nothing. Among equal ones it is that of `now`, the
         present GID."""
         choices = [choice for ip in self._peers() if (choice := self._by(ip)) is not None]
@@ -92,7 +78,7 @@ class RouteUnderlay:
         peers = sorted(named or order, key=lambda ip: (order.get(ip, len(order)), str(ip)))
         return [ip for ip in peers if not ip.is_link_local][:UNDERLAY_PEERS_MAX]
 
-    def _by_refused(self, now: IpAddress | None) -> Choice | None:
+    def _by_refused(self, now: IpAddress | None) -> UnderlayChoice | None:
         """Return the way to a host that we refused because its GID is of IPv4, and ours link-local."""
         links = self._links
         if now is None or not now.is_link_local or any(link.has_peers for link in links):
@@ -100,7 +86,7 @@ class RouteUnderlay:
         for ip in (link.refused for link in links):
             route = self._route(ip) if ip is not None and ip.version == 4 else None
             if ip is not None and route is not None and not route.is_local and route.source:
-                return Choice(route.source, ip, route.router)
+                return UnderlayChoice(route.source, ip, route.router)
         return None
 
     def _route(self, ip: IpAddress) -> Route | None:
@@ -120,15 +106,15 @@ class RouteUnderlay:
             with contextlib.suppress(OSError):  # it is not there
                 yield socket.if_nametoindex(netdev)
 
-    def _by(self, ip: IpAddress) -> Choice | None:
+    def _by(self, ip: IpAddress) -> UnderlayChoice | None:
         route = self._route(ip)
         if route is None or (ip.version == 4 and route.router is None):
             return None
         if route.is_local:
-            return Choice(ip, ip) if ip in self._steady() else None
+            return UnderlayChoice(ip, ip) if ip in self._steady() else None
         if route.source is None:
             return None
-        return Choice(self._lasting(route, route.source), ip, route.router)
+        return UnderlayChoice(self._lasting(route, route.source), ip, route.router)
 
     def _lasting(self, route: Route, source: IpAddress) -> IpAddress:
         """Return the source, or a lasting address where that is one of a day (RFC 8981)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ipoibu.base.errors import LinkError, NotPermitted
 from ipoibu.base.limits import RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES
@@ -21,19 +21,10 @@ from ipoibu.fabric.verbs.objects import PortState, VerbsDevice
 from ipoibu.fabric.verbs.roce_gid import GidEntry, choose_gid, local_addresses
 from ipoibu.proto.cm.cm import CmConfig
 
+if TYPE_CHECKING:  # the compiled module may be missing
+    from ipoibu._verbs import Membership
+
 _log = logging.getLogger(__name__)
-
-
-class Membership(Protocol):
-    """Memberships of the net device that a group needs besides attaching. Errors are `OSError`."""
-
-    def join(self, group: bytes) -> int:
-        """Join the group; returns a number for `leave`."""
-        ...
-
-    def leave(self, group: bytes, number: int) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class LinkLayer(Protocol):
@@ -63,7 +54,7 @@ class LinkLayer(Protocol):
         """Choose the `entry` to use from now on; `LinkError` gives the reason if there is none."""
         ...
 
-    def membership(self) -> Membership: ...
+    def membership(self) -> Membership | NoMembership: ...
 
     def cm(self) -> CmService: ...
 
@@ -108,7 +99,7 @@ class RoceLinkLayer:
         in_table = self._device.gid(self._port, entry.index) == entry.gid
         return in_table and (entry.ifindex, entry.gid) in local_addresses()
 
-    def membership(self) -> Membership:
+    def membership(self) -> Membership | NoMembership:
         """Open the IPv6 memberships: the net device drops the packets of groups without one."""
         membership: Membership = native().Membership(self.entry.ifindex)
         return membership
@@ -149,9 +140,9 @@ class InfinibandLinkLayer:
     def has_gid(self) -> bool:
         return self._device.gid(self._port, 0) == self.entry.gid
 
-    def membership(self) -> Membership:
+    def membership(self) -> Membership | NoMembership:
         """Return memberships that do nothing: `Subnet` joins groups at the subnet administrator."""
-        return _NoMembership()
+        return NoMembership()
 
     def cm(self) -> CmService:
         """Start our own manager; if the kernel's is loaded, use that (`IbRdmaCm`), which only connects."""
@@ -177,7 +168,9 @@ class InfinibandLinkLayer:
         self.sa.close()
 
 
-class _NoMembership:
+class NoMembership:
+    """In place of memberships that a group needs besides attaching, where it needs none."""
+
     def join(self, group: bytes) -> int:
         return 0
 

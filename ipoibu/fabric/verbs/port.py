@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ipoibu.base.addr import Gid, Qpn
 from ipoibu.base.errors import IpoibuError, LinkError, NotPermitted, UsageError
@@ -25,12 +25,15 @@ from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.flush import Flush
 from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.verbs.link_layer import Membership, open_link_layer
+from ipoibu.fabric.verbs.link_layer import NoMembership, open_link_layer
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import PortState, VerbsDevice
 from ipoibu.fabric.verbs.rc_queues import VerbsConnections, VerbsRc
 from ipoibu.fabric.verbs.roce_gid import GidEntry, netdev_mtu_for
 from ipoibu.fabric.verbs.ud_queue import NO_RECEIVES, RECV_DEPTH, UdQueue
+
+if TYPE_CHECKING:  # the compiled module may be missing
+    from ipoibu._verbs import Membership
 
 _log = logging.getLogger(__name__)
 
@@ -204,7 +207,7 @@ class VerbsUd(PlainFabric):
         port: VerbsPort,
         params: PartitionParams,
         queue: UdQueue,
-        membership: Membership,
+        membership: Membership | NoMembership,
         connections: VerbsConnections | None,
         *,
         open_tx_queue: Callable[[int], UdQueue],

@@ -5,21 +5,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from ipoibu.wire.dhcp6_lease import Lease6
+from ipoibu.wire.dhcp_lease import Lease
 
-class Timed(Protocol):
-    """The times of a lease, in seconds from the request; they may be infinite."""
-
-    @property
-    def renewal_s(self) -> float: ...
-    @property
-    def rebinding_s(self) -> float: ...
-    @property
-    def lease_s(self) -> float: ...
-
-
-_Lease = TypeVar("_Lease", bound=Timed)
+_Lease = TypeVar("_Lease", bound=Lease | Lease6)
 _Message = TypeVar("_Message")
 _State = TypeVar("_State")
 

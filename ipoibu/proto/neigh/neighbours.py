@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 from ipoibu.base.addr import Gid, HwAddr, IpAddress, Qpn
 from ipoibu.base.errors import BadFrame, UsageError
@@ -81,13 +80,6 @@ class _Entry:
     owner: _QueuePair | None = None  # as `Neighbours._owners` has it
 
 
-class Watcher(Protocol):
-    """An object that the cache notifies of the end of each resolution and verification."""
-
-    def failed(self, now: float, ip: IpAddress, /) -> None: ...
-    def answered(self, now: float, ip: IpAddress, /) -> None: ...
-
-
 class Neighbours:
     """Every neighbour of one link; `refuse(now, ip, packet)` answers a packet whose next hop is dead.
 
@@ -119,7 +111,10 @@ class Neighbours:
         )
         self._repeats = TokenBucket(RESOLUTION_REPEATS_PER_S, RESOLUTION_REPEATS_BURST)
         self._gateways: set[IpAddress] = set()  # of our host's routes
-        self.watcher: Watcher | None = None
+        self.on_failed: Callable[[float, IpAddress], None] = lambda now, ip: None
+        """Called at the end of a resolution or verification without an answer."""
+        self.on_answered: Callable[[float, IpAddress], None] = lambda now, ip: None
+        """Called at the end of one with an answer."""
         self.is_pinged: Callable[[IpAddress], bool] = lambda ip: False
 
     def __len__(self) -> int:
@@ -372,11 +367,10 @@ class Neighbours:
             )
             if replaced is not None and entry.hwaddr is not None:
                 self._suspect_others(now, replaced, entry.hwaddr)
-        if self.watcher is not None:
-            if fed is Input.EXHAUSTED:
-                self.watcher.failed(now, ip)
-            elif fed in (Input.CONFIRMED, Input.REPLACED):
-                self.watcher.answered(now, ip)
+        if fed is Input.EXHAUSTED:
+            self.on_failed(now, ip)
+        elif fed in (Input.CONFIRMED, Input.REPLACED):
+            self.on_answered(now, ip)
 
     def _act(  # noqa: PLR0912, one case an action
         self, now: float, entry: _Entry, action: Action, packet: bytes, hwaddr: HwAddr | None

@@ -29,7 +29,7 @@ from ipoibu.fabric.cm.librdmacm import (
 from ipoibu.fabric.sa import client as sa_client
 from ipoibu.fabric.sa import kernel_sa
 from ipoibu.fabric.sa.client import SaClient
-from ipoibu.fabric.sa.kernel_ipoib import KernelInterface
+from ipoibu.fabric.sa.kernel_ipoib import KernelIpoib
 from ipoibu.fabric.sa.kernel_sa import KernelSaPort
 from ipoibu.proto.sa.errors import InvalidRequest, NoRecords, Unsupported
 from ipoibu.wire import mgid
@@ -44,7 +44,7 @@ BROADCAST: Final = mgid.broadcast(DEFAULT)
 GROUP: Final = Gid.parse("ff12:401b:ffff::e:102")
 PARAMS: Final = PartitionParams(pkey=DEFAULT, qkey=0xB1B, mtu_bytes=4096)
 PATH: Final = PathRecord(PEER, OURS, 7, 3, DEFAULT, sl=2, mtu_bytes=4096, rate=3)
-IB0: Final = KernelInterface("ib0", DEFAULT, 4092, is_connected=False)
+IB0: Final = KernelIpoib("ib0", DEFAULT, 4092, is_connected=False)
 ADDRESS: Final = SocketAddress(OURS.ip, scope=5)
 T = CmEventType
 
@@ -171,7 +171,7 @@ def sysfs(tmp_path: Path) -> Path:
 Ask = Callable[[SaClient], Awaitable[Any]]
 
 
-def run(sysfs: Path, work: Ask, *interfaces: KernelInterface) -> Any:
+def run(sysfs: Path, work: Ask, *interfaces: KernelIpoib) -> Any:
     """Return the result of `work` on a client of the port."""
 
     async def main() -> Any:
@@ -216,7 +216,7 @@ def test_the_broadcast_groups_record_has_what_the_kernel_tells(sysfs: Path, kern
 def test_the_links_mtu_is_the_one_that_the_kernels_interface_fits_in(
     sysfs: Path, kernel: Kernel, mtu_bytes: int, is_connected: bool, link_mtu_bytes: int
 ) -> None:
-    interface = KernelInterface("ib0", DEFAULT, mtu_bytes, is_connected)
+    interface = KernelIpoib("ib0", DEFAULT, mtu_bytes, is_connected)
     record = run(sysfs, lambda sa: sa.join(BROADCAST), interface)
     assert record.mtu_bytes == link_mtu_bytes
 
@@ -224,7 +224,7 @@ def test_the_links_mtu_is_the_one_that_the_kernels_interface_fits_in(
 def test_without_an_interface_of_the_kernel_the_log_says_what_is_missing(
     sysfs: Path, kernel: Kernel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = KernelInterface("ib0.8001", PKey(0x8001), 2044, is_connected=False)
+    other = KernelIpoib("ib0.8001", PKey(0x8001), 2044, is_connected=False)
     with pytest.raises(NoRecords):
         run(sysfs, lambda sa: sa.join(BROADCAST), other)
     assert "only while its own interface is up, with an IP address" in caplog.text

@@ -15,13 +15,13 @@ from ipoibu.base.addr import Gid, IpAddress
 from ipoibu.base.device_name import GidKind, SoftName, parse_soft
 from ipoibu.base.errors import NotReady
 from ipoibu.base.limits import SOFT_MOVED_S, SOFT_ROUTES_S
-from ipoibu.fabric.base import MeshOptions
+from ipoibu.fabric.base import MeshOptions, UnderlayChoice
 from ipoibu.fabric.soft import port
 from ipoibu.fabric.soft.adapter import Adapter
 from ipoibu.fabric.soft.port import SoftPort
 from ipoibu.fabric.unicast import underlay
 from ipoibu.fabric.unicast.router import Route
-from ipoibu.fabric.unicast.underlay import Choice, RouteUnderlay
+from ipoibu.fabric.unicast.underlay import RouteUnderlay
 
 ETH0: Final = 7
 OTHER: Final = 8
@@ -49,7 +49,7 @@ class Kernel:
             )
         )
 
-    def choose(self, *peers: str) -> Choice | None:
+    def choose(self, *peers: str) -> UnderlayChoice | None:
         return RouteUnderlay("eth0", MeshOptions(peers)).choose()
 
 
@@ -62,24 +62,24 @@ def test_the_source_to_a_peer_behind_a_router_is_the_choice(kernel: Kernel) -> N
     kernel.routes["198.51.100.1"] = Route(ETH0, ROUTER4, OURS4)
     kernel.routes["2001:db8:1::1"] = Route(ETH0, ROUTER6, OURS6)
     choice = kernel.choose("198.51.100.1", "2001:db8:1::1")
-    assert choice == Choice(OURS4, ip_address("198.51.100.1"), ROUTER4)
+    assert choice == UnderlayChoice(OURS4, ip_address("198.51.100.1"), ROUTER4)
     assert str(choice) == "the route to the peer 198.51.100.1 by the router 192.0.2.1"
     choice = kernel.choose("[2001:db8:1::1]:7", "198.51.100.1")
-    assert choice == Choice(OURS6, ip_address("2001:db8:1::1"), ROUTER6)
+    assert choice == UnderlayChoice(OURS6, ip_address("2001:db8:1::1"), ROUTER6)
 
 
 def test_a_peer_behind_a_router_decides_before_one_on_our_network(kernel: Kernel) -> None:
     kernel.routes["2001:db8::2"] = Route(ETH0, None, OURS6)
     kernel.routes["198.51.100.1"] = Route(ETH0, ROUTER4, OURS4)
-    assert kernel.choose("2001:db8::2", "198.51.100.1") == Choice(
+    assert kernel.choose("2001:db8::2", "198.51.100.1") == UnderlayChoice(
         OURS4, ip_address("198.51.100.1"), ROUTER4
     )
-    assert kernel.choose("2001:db8::2") == Choice(OURS6, ip_address("2001:db8::2"))
+    assert kernel.choose("2001:db8::2") == UnderlayChoice(OURS6, ip_address("2001:db8::2"))
 
 
 def test_a_host_that_names_itself_is_known_by_that_address(kernel: Kernel) -> None:
     kernel.routes[str(OURS6)] = Route(1, None, OURS6, is_local=True)
-    assert kernel.choose(str(OURS6)) == Choice(OURS6, OURS6)
+    assert kernel.choose(str(OURS6)) == UnderlayChoice(OURS6, OURS6)
     kernel.routes["fd00::1"] = Route(1, None, ip_address("fd00::1"), is_local=True)
     assert kernel.choose("fd00::1") is None  # of another device
 
@@ -103,9 +103,13 @@ def test_other_routes_say_nothing(kernel: Kernel, peer: str, route: Route | None
 
 def test_no_address_of_a_day_is_chosen_beside_a_lasting_one(kernel: Kernel) -> None:
     kernel.routes["2001:db8:1::1"] = Route(ETH0, ROUTER6, DAILY)
-    assert kernel.choose("2001:db8:1::1") == Choice(OURS6, ip_address("2001:db8:1::1"), ROUTER6)
+    assert kernel.choose("2001:db8:1::1") == UnderlayChoice(
+        OURS6, ip_address("2001:db8:1::1"), ROUTER6
+    )
     kernel.addresses({str(DAILY): ("00", 1)})
-    assert kernel.choose("2001:db8:1::1") == Choice(DAILY, ip_address("2001:db8:1::1"), ROUTER6)
+    assert kernel.choose("2001:db8:1::1") == UnderlayChoice(
+        DAILY, ip_address("2001:db8:1::1"), ROUTER6
+    )
 
 
 def test_names_and_the_file_are_asked_too(
@@ -119,7 +123,7 @@ def test_names_and_the_file_are_asked_too(
     file = tmp_path / "peers"
     file.write_text("# the others\nhost.example\n")
     chooser = RouteUnderlay("eth0", MeshOptions(file=file))
-    assert chooser.choose() == Choice(OURS6, ip_address("2001:db8:1::1"), ROUTER6)
+    assert chooser.choose() == UnderlayChoice(OURS6, ip_address("2001:db8:1::1"), ROUTER6)
 
 
 class Peers:
@@ -139,9 +143,11 @@ def test_the_peers_that_links_name_now_take_the_place_of_those_of_the_start(
     chooser = RouteUnderlay("eth0", MeshOptions(("2001:db8:1::1",)))
     parent, child = Peers(), Peers()
     leave_parent, leave_child = chooser.enter(parent), chooser.enter(child)
-    assert chooser.choose() == Choice(OURS6, ip_address("2001:db8:1::1"), ROUTER6)  # none yet
+    assert chooser.choose() == UnderlayChoice(
+        OURS6, ip_address("2001:db8:1::1"), ROUTER6
+    )  # none yet
     child.named = [ip_address("198.51.100.1"), ip_address("fe80::2")]
-    by4 = Choice(OURS4, ip_address("198.51.100.1"), ROUTER4)
+    by4 = UnderlayChoice(OURS4, ip_address("198.51.100.1"), ROUTER4)
     assert chooser.choose() == by4
     leave_parent()
     leave_child()  # for a heavy flush: another link follows
@@ -157,7 +163,7 @@ def test_the_present_gid_stays_as_long_as_one_of_the_peers_asks_for_it(kernel: K
         assert choice is not None
         assert choice.address == ours
     del kernel.routes["198.51.100.1"]
-    assert chooser.choose(OURS4) == Choice(OURS6, ip_address("2001:db8:1::1"), ROUTER6)
+    assert chooser.choose(OURS4) == UnderlayChoice(OURS6, ip_address("2001:db8:1::1"), ROUTER6)
 
 
 def test_a_rail_has_its_own_route_to_a_peer_behind_another_rail(
@@ -175,7 +181,7 @@ def test_a_rail_has_its_own_route_to_a_peer_behind_another_rail(
     options = MeshOptions(("198.51.100.1",))
     assert RouteUnderlay("eth0", options).choose() is None  # a management network
     chooser = RouteUnderlay("eth0", options, ["eth1"])
-    assert chooser.choose() == Choice(OURS4, ip_address("198.51.100.1"), ROUTER4)
+    assert chooser.choose() == UnderlayChoice(OURS4, ip_address("198.51.100.1"), ROUTER4)
     assert over == [0, 0, ETH0]
 
 
@@ -190,7 +196,7 @@ def test_a_lonely_first_host_goes_over_to_the_ip_version_of_those_who_meet_it(
     link, child = Peers("192.0.2.9", refused="198.51.100.1"), Peers()
     chooser.enter(link)
     chooser.enter(child)
-    assert chooser.choose(link_local) == Choice(OURS4, ip_address("198.51.100.1"), ROUTER4)
+    assert chooser.choose(link_local) == UnderlayChoice(OURS4, ip_address("198.51.100.1"), ROUTER4)
     assert chooser.choose(OURS6) is None  # the user, or a route, has chosen it
     assert chooser.choose(OURS4) is None
     child.has_peers = True
@@ -205,12 +211,12 @@ def test_a_lonely_first_host_goes_over_to_the_ip_version_of_those_who_meet_it(
 
 
 def test_a_link_local_address_before_a_router_is_refused() -> None:
-    choice = Choice(ip_address("fe80::9"), ip_address("2001:db8:1::1"), ROUTER6)
+    choice = UnderlayChoice(ip_address("fe80::9"), ip_address("2001:db8:1::1"), ROUTER6)
     with pytest.raises(
         NotReady, match="the router fe80::1 is on the way to the peer 2001:db8:1::1"
     ):
         port._chosen(SoftName("eth0"), choice)
-    on_link = Choice(OURS6, ip_address("2001:db8::2"))
+    on_link = UnderlayChoice(OURS6, ip_address("2001:db8::2"))
     chosen = port._chosen(SoftName("eth0"), on_link)
     assert chosen == SoftName("eth0", GidKind.IPV6, Gid.of_ip(OURS6))
 
@@ -220,7 +226,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.answer: Choice | None = None
+        self.answer: UnderlayChoice | None = None
         self.asked = 0
         self.took: list[IpAddress] = []
         self.port: Any = SimpleNamespace(
@@ -231,26 +237,36 @@ class Answers:
             _take=self._take,
         )
 
-    def _choose(self, *, is_gone: bool) -> Choice | None:
+    def _choose(self, *, is_gone: bool) -> UnderlayChoice | None:
         self.asked += 1
         return self.answer
 
-    def _take(self, choice: Choice) -> bool:
+    def _take(self, choice: UnderlayChoice) -> bool:
         self.took.append(choice.address)
         return True
 
-    def look(self, answer: Choice | None, seconds: float = 1.0, *, is_gone: bool = False) -> bool:
+    def look(
+        self, answer: UnderlayChoice | None, seconds: float = 1.0, *, is_gone: bool = False
+    ) -> bool:
         self.now += seconds
         self.answer = answer
         return SoftPort._review(self.port, self.now, is_gone=is_gone)
 
 
-BY4: Final = Choice(OURS4, ip_address("198.51.100.1"), ROUTER4)
+BY4: Final = UnderlayChoice(OURS4, ip_address("198.51.100.1"), ROUTER4)
 
 
 def test_a_port_takes_an_address_that_has_been_the_answer_for_a_while() -> None:
     answers = Answers()
-    for answer in (BY4, None, BY4, Choice(OURS6, OURS6), BY4, Choice(DAILY, OURS6), BY4):
+    for answer in (
+        BY4,
+        None,
+        BY4,
+        UnderlayChoice(OURS6, OURS6),
+        BY4,
+        UnderlayChoice(DAILY, OURS6),
+        BY4,
+    ):
         assert not answers.look(answer, SOFT_ROUTES_S)  # never for long
     assert not answers.look(BY4, SOFT_MOVED_S / 2)
     assert answers.look(BY4, SOFT_MOVED_S / 2)
@@ -275,13 +291,13 @@ def test_a_port_asks_often_only_when_something_has_changed() -> None:
         ("soft:eth0", False, None, None),
         ("soft:eth0", True, None, DAILY),
         ("soft:eth0", True, BY4, OURS4),
-        ("soft:eth0", False, Choice(ip_address("fe80::9"), OURS6), None),
+        ("soft:eth0", False, UnderlayChoice(ip_address("fe80::9"), OURS6), None),
         ("soft:eth0,ipv6", True, None, DAILY),
         (f"soft:eth0,{OURS6}", True, None, None),  # this very one
     ],
 )
 def test_the_routes_decide_before_what_the_device_has_in_place_of_the_gid(
-    device: str, is_gone: bool, choice: Choice | None, expected: IpAddress | None
+    device: str, is_gone: bool, choice: UnderlayChoice | None, expected: IpAddress | None
 ) -> None:
     opened: Any = SimpleNamespace(
         info=SimpleNamespace(gid=Gid.of_ip(OURS6)),
