@@ -21,7 +21,8 @@ from ipoibu.base.limits import NAMESPACE_LOOK_S
 from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.control.server import Action
 from ipoibu.daemon.handover.keeper import Keeper
-from ipoibu.daemon.interface.children import Child, Children
+from ipoibu.daemon.interface.children import Children
+from ipoibu.daemon.interface.contract import HostedContract
 from ipoibu.daemon.interface.hosted_interface import HostedInterface, MakeEndpoint
 from ipoibu.daemon.interface.reloader import Reloader
 from ipoibu.daemon.metrics.metrics import Observation, observe
@@ -212,7 +213,9 @@ class Daemon:
                     self._announce(summary)
                 notify("READY=1\nSTATUS=up")
                 self._reloader = reloader
-                watchdog = Watchdog.of_service(lambda: [interface, *children.running])
+                watchdog = Watchdog.of_service(
+                    lambda: [(it.name, it.progress) for it in (interface, *children.running)]
+                )
                 async with watchdog or contextlib.nullcontext():
                     await self._stopped(interface)
             notify("STOPPING=1")
@@ -324,14 +327,14 @@ class Daemon:
         self._stop.set()
 
 
-def _rewire(children: Iterable[Child]) -> None:
+def _rewire(children: Iterable[HostedContract]) -> None:
     """The trunk has other guests, in the VLANs, too."""
     for child in children:
         if child.config.tap_vlan is not None:
             child.endpoint.rewired()
 
 
-def _observations(interfaces: Iterable[Child]) -> Iterator[Observation]:
+def _observations(interfaces: Iterable[HostedContract]) -> Iterator[Observation]:
     for interface in interfaces:
         with contextlib.suppress(IpoibuError):  # a child that ends meanwhile
             yield {**observe(interface.endpoint), "mtu": interface.mtu}

@@ -22,6 +22,7 @@ ROOMS: Final = {
     for name, path in MODULES.items()
     if path.name == "__init__.py" and name not in ("ipoibu", "ipoibu._core")
 }
+PROTOCOLS_MAX: Final = 18
 ARROWS_MAX: Final = 75
 FLOORS_MAX: Final = 12
 INCLUDE: Final = re.compile(r'#include "(?:[\w.]+/)*([\w.]+)"')
@@ -67,6 +68,23 @@ def test_a_room_says_what_it_imports_and_what_does_not_belong_in_it(room: str) -
     (line,) = re.findall(r"^It imports: (.*?)\.$", docstring(room), re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"`([\w.]+)`", line)) == found
     assert re.search(r"^Not here:\n\n- ", docstring(room), re.MULTILINE)
+
+
+def protocols() -> list[str]:
+    """Every class of ipoibu that describes another one, by file and name."""
+    return [
+        f"{name}.{node.name}"
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+        if ast.unparse(base).split("[")[0].split(".")[-1] == "Protocol"
+    ]
+
+
+def test_a_class_is_described_once() -> None:
+    """One contract for all who use a class; who needs one function of it takes a `Callable`."""
+    assert len(protocols()) <= PROTOCOLS_MAX, protocols()
 
 
 def arrows() -> set[tuple[str, str]]:

@@ -11,12 +11,12 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ipoibu.base.errors import UsageError
 from ipoibu.daemon.config.change import Change
-from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.config.options import BY_NAME, OPTIONS, Option
+from ipoibu.daemon.interface.contract import HostedContract
 
 _log = logging.getLogger(__name__)
 
@@ -24,25 +24,10 @@ _log = logging.getLogger(__name__)
 CHANGEABLE: Final = tuple(it.name for it in OPTIONS if it.change is not None and not it.several)
 
 
-class Changeable(Protocol):
-    """A running interface; `parts` has what the options change, by the first word of `Change.call`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def parts(self) -> Mapping[str, object]: ...
-
-
-class Reloadable(Changeable, Protocol):
-    """A running interface whose configuration a reload replaces."""
-
-    config: InterfaceConfig
-
-
 class Changes:
     """The action `set` of one interface's control socket."""
 
-    def __init__(self, interface: Changeable, executor: Executor) -> None:
+    def __init__(self, interface: HostedContract, executor: Executor) -> None:
         self._interface = interface
         self._executor = executor
         self.actions: Final = {"set": self._set}
@@ -71,7 +56,7 @@ def check(name: str) -> str:
     return name
 
 
-def present(option: Option, interface: Changeable) -> str:
+def present(option: Option, interface: HostedContract) -> str:
     """The value that an option with one value has now, as a text."""
     part, _ = _call(_change_of(option))
     value = getattr(interface.parts[part], option.field.rpartition(".")[2])
@@ -79,7 +64,7 @@ def present(option: Option, interface: Changeable) -> str:
 
 
 async def carry_out(
-    option: Option, value: object, interface: Changeable, executor: Executor
+    option: Option, value: object, interface: HostedContract, executor: Executor
 ) -> str | None:
     """Have the running interface take the value; return what is different, if the callee says so."""
     change = _change_of(option)

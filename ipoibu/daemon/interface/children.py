@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ipoibu.base.addr import PKey
 from ipoibu.base.errors import IpoibuError, NoSuchDevice, UsageError
@@ -19,33 +19,12 @@ from ipoibu.base.limits import CHILDREN_MAX
 from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.config.options import options_of
 from ipoibu.daemon.control.server import Action
-from ipoibu.daemon.interface.changes import Reloadable
-from ipoibu.endpoint.contract import EndpointContract
+from ipoibu.daemon.interface.contract import HostedContract
 
 _log = logging.getLogger(__name__)
 
 
-class Child(Reloadable, Protocol):
-    """The part of `HostedInterface` that `Children` uses."""
-
-    @property
-    def endpoint(self) -> EndpointContract: ...
-    @property
-    def current_name(self) -> str: ...
-
-    @property
-    def mtu(self) -> int: ...
-    async def start(self) -> None: ...
-    async def settle(self) -> None: ...
-    def unfollow(self) -> None: ...
-    async def close(self) -> None: ...
-    async def progress(self) -> None: ...
-    def forget(self) -> None: ...
-    def follow_parent(self, name: str, /) -> None: ...
-    def summary(self) -> str: ...
-
-
-MakeChild = Callable[[InterfaceConfig, Callable[[str], None], Mapping[str, Action]], Child]
+MakeChild = Callable[[InterfaceConfig, Callable[[str], None], Mapping[str, Action]], HostedContract]
 
 
 class Children:
@@ -62,7 +41,7 @@ class Children:
         self._parent = parent
         self._parent_name = parent.name
         self._make = make
-        self._running: dict[PKey, Child] = {}
+        self._running: dict[PKey, HostedContract] = {}
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -73,7 +52,7 @@ class Children:
         }
 
     @property
-    def running(self) -> list[Child]:
+    def running(self) -> list[HostedContract]:
         """The children that are up; any thread may ask."""
         return list(self._running.values())
 
@@ -87,7 +66,7 @@ class Children:
         for child in self._running.values():
             child.follow_parent(parent)
 
-    def find(self, pkey: PKey) -> Child | None:
+    def find(self, pkey: PKey) -> HostedContract | None:
         return self._running.get(pkey)
 
     async def add(self, config: InterfaceConfig) -> None:

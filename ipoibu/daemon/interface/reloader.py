@@ -21,8 +21,9 @@ from ipoibu.daemon.config.config_file import CHILD
 from ipoibu.daemon.config.interface_config import InterfaceConfig, default_of
 from ipoibu.daemon.config.options import OPTIONS, Option
 from ipoibu.daemon.control.server import Action
-from ipoibu.daemon.interface.changes import Reloadable, carry_out, present
+from ipoibu.daemon.interface.changes import carry_out, present
 from ipoibu.daemon.interface.children import Children
+from ipoibu.daemon.interface.contract import HostedContract
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Outcome:
 class Reloader:
     """The action `reload` of an interface's control socket; belongs to the event loop's thread."""
 
-    def __init__(self, interface: Reloadable, children: Children, executor: Executor) -> None:
+    def __init__(self, interface: HostedContract, children: Children, executor: Executor) -> None:
         self._interface = interface
         self._children = children
         self._executor = executor
@@ -79,7 +80,7 @@ class Reloader:
             return outcome
 
     async def _take_all(
-        self, interface: Reloadable, config: InterfaceConfig, prefix: str, outcome: Outcome
+        self, interface: HostedContract, config: InterfaceConfig, prefix: str, outcome: Outcome
     ) -> InterfaceConfig:
         """Take over the interface's own keys; return the configuration that is in force then."""
         values = dict(interface.config.values)
@@ -106,7 +107,9 @@ class Reloader:
                 values[key] = config.values[key]
         return interface.config.with_values(values)
 
-    async def _take(self, option: Option, change: Change, value: Any, interface: Reloadable) -> str:
+    async def _take(
+        self, option: Option, change: Change, value: Any, interface: HostedContract
+    ) -> str:
         """Have the interface take the value, the default for None; return what is different."""
         value = default_of(option) if value is None else value
         if option.several:

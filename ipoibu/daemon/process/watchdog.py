@@ -13,9 +13,9 @@ import contextlib
 import faulthandler
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from ipoibu.base.errors import Closed
 from ipoibu.daemon.process.notify import notify
@@ -26,12 +26,8 @@ _BEATS: Final = 4
 _log = logging.getLogger(__name__)
 
 
-class Watched(Protocol):
-    """The part of a running interface that the watchdog asks."""
-
-    @property
-    def name(self) -> str: ...
-    async def progress(self) -> None: ...
+# The name of an interface, and what returns once all of its threads have made progress.
+Watched = tuple[str, Callable[[], Awaitable[None]]]
 
 
 def interval_s() -> float | None:
@@ -78,17 +74,17 @@ class Watchdog:
 
     async def _run(self) -> None:
         while True:
-            asked = [self._has_progressed(each) for each in self._interfaces()]
+            asked = [self._has_progressed(*each) for each in self._interfaces()]
             if all(await asyncio.gather(*asked)):
                 notify("WATCHDOG=1")
                 await asyncio.sleep(self._beat_s)
 
-    async def _has_progressed(self, interface: Watched) -> bool:
+    async def _has_progressed(self, name: str, progress: Callable[[], Awaitable[None]]) -> bool:
         try:
             async with asyncio.timeout(self._beat_s):
-                await interface.progress()
+                await progress()
         except TimeoutError:
-            _log.error("%s: no progress for %.1f s", interface.name, self._beat_s)
+            _log.error("%s: no progress for %.1f s", name, self._beat_s)
             return False
         except Closed:  # a child that ends
             pass

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -53,7 +53,7 @@ class Interface:
 
 def _set(interface: Interface, option: Any, value: Any) -> Any:
     with ThreadPoolExecutor(1) as executor:
-        action = Changes(interface, executor).actions["set"]
+        action = Changes(cast(Any, interface), executor).actions["set"]
         return asyncio.run(action({"option": option, "value": value}))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.base.errors import Closed
-from ipoibu.daemon.process.watchdog import Watchdog, interval_s
+from ipoibu.daemon.process.watchdog import Watchdog, Watched, interval_s
 
 
 class FakeInterface:
@@ -27,6 +27,10 @@ class FakeInterface:
         if self.error is not None:
             raise self.error
         await self.gate.wait()
+
+
+def watched(*interfaces: FakeInterface) -> list[Watched]:
+    return [(it.name, it.progress) for it in interfaces]
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ async def beats(manager: socket.socket, count: int) -> None:
 def test_it_beats_while_every_interface_makes_progress(manager: socket.socket) -> None:
     async def main() -> None:
         interfaces = [FakeInterface(), FakeInterface()]
-        async with Watchdog(lambda: interfaces, 0.01):
+        async with Watchdog(lambda: watched(*interfaces), 0.01):
             await beats(manager, 3)
 
     asyncio.run(main())
@@ -59,7 +63,7 @@ def test_one_hung_interface_ends_the_beats_and_has_a_line_in_the_log(
 ) -> None:
     async def main() -> None:
         interfaces = [FakeInterface(), FakeInterface()]
-        async with Watchdog(lambda: interfaces, 0.01):
+        async with Watchdog(lambda: watched(*interfaces), 0.01):
             await beats(manager, 1)
             interfaces[1].gate.clear()
             async with asyncio.timeout(30):
@@ -76,7 +80,7 @@ def test_one_hung_interface_ends_the_beats_and_has_a_line_in_the_log(
 
 def test_a_child_that_ends_is_no_hang(manager: socket.socket) -> None:
     async def main() -> None:
-        async with Watchdog(lambda: [FakeInterface(Closed("ib0.8001: not open"))], 0.01):
+        async with Watchdog(lambda: watched(FakeInterface(Closed("ib0.8001: not open"))), 0.01):
             await beats(manager, 2)
 
     asyncio.run(main())
