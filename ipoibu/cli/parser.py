@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final, NoReturn
@@ -71,8 +70,11 @@ class Parser(argparse.ArgumentParser):
 def nearest(word: str, words: Sequence[str]) -> str:
     """Return the end of a sentence that proposes one of `words`; empty if none is like `word`."""
     begin = [each for each in words if word.strip("-") and each.startswith(word)]
-    found = begin or difflib.get_close_matches(word, words, 1)
-    return f"; did you mean {found[0]}?" if found else ""
+    if not begin:
+        import difflib  # only a mistake needs it
+
+        begin = difflib.get_close_matches(word, words, 1)
+    return f"; did you mean {begin[0]}?" if begin else ""
 
 
 class _Version(argparse.Action):

@@ -33,6 +33,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from ipoibu.daemon.process.plain_asyncio import load_plain_asyncio
+
+    load_plain_asyncio()
     from ipoibu.daemon.handover.keeper import Keeper
     from ipoibu.daemon.privilege import namespace_helper
 

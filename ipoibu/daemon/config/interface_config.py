@@ -30,7 +30,6 @@ from ipoibu.daemon.config.parsers import Dynamic, Proxied, lasting
 from ipoibu.endpoint.config import Conflict, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.fabric.base import MeshOptions
-from ipoibu.fabric.mesh.peer_list import read_peers
 from ipoibu.fabric.verbs.node_type import is_iwarp
 from ipoibu.host.tun import check_name
 from ipoibu.proto.ethernet_config import EthernetConfig
@@ -195,6 +194,8 @@ class InterfaceConfig:
         if mesh is not None and mesh.key is not None:
             yield from self._errors("peer-key-file", lambda: mesh.key and mesh.key.secret)
         if mesh is not None and mesh.file is not None:
+            from ipoibu.fabric.mesh.peer_list import read_peers  # few interfaces have such a file
+
             yield from self._errors("peers-file", partial(read_peers, mesh.file))
         everyone: tuple[InterfaceConfig, ...] = (self, *self.children)
         for config in everyone:

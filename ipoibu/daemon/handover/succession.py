@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from concurrent.futures import Executor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ipoibu.base.addr import IpAddress
 from ipoibu.base.errors import Closed, IpoibuError
@@ -16,8 +16,10 @@ from ipoibu.endpoint.contract import EndpointContract
 from ipoibu.endpoint.handover import HandedNeighbour, Handover
 from ipoibu.host.kernel_interface import KernelInterface
 from ipoibu.host.tun import Tun
-from ipoibu.wire.dhcp6_lease import Lease6
-from ipoibu.wire.dhcp_lease import Lease
+
+if TYPE_CHECKING:
+    from ipoibu.wire.dhcp6_lease import Lease6
+    from ipoibu.wire.dhcp_lease import Lease
 
 NOTE_S: Final = 0.1  # changes that come together are noted once
 

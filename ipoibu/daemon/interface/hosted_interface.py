@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Final, ParamSpec
+from typing import TYPE_CHECKING, Final, ParamSpec
 
 from ipoibu.base.addr import IpAddress, IpInterface
 from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted
@@ -48,8 +48,10 @@ from ipoibu.host.persistent_tun import AttachedInterface
 from ipoibu.host.route_sync import NoStack
 from ipoibu.host.tap import TapInterface
 from ipoibu.host.tun import Tun
-from ipoibu.wire.dhcp6_lease import Lease6
-from ipoibu.wire.dhcp_lease import Lease
+
+if TYPE_CHECKING:
+    from ipoibu.wire.dhcp6_lease import Lease6
+    from ipoibu.wire.dhcp_lease import Lease
 
 # How long to wait until the first addresses are checked: the probes, and as much again for delays.
 VERDICTS_S: Final = 2 * (DAD_TRANSMITS * RETRANS_TIMER_S + 1.0)

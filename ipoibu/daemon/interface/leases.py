@@ -13,14 +13,16 @@ import logging
 import os
 from collections.abc import Callable
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ipoibu.base.addr import IpAddress
 from ipoibu.base.errors import IpoibuError
 from ipoibu.daemon.control.socket_paths import namespace_dir
 from ipoibu.host.kernel_interface import KernelInterface, RouteSpec
-from ipoibu.wire.dhcp6_lease import Lease6
-from ipoibu.wire.dhcp_lease import Lease
+
+if TYPE_CHECKING:
+    from ipoibu.wire.dhcp6_lease import Lease6
+    from ipoibu.wire.dhcp_lease import Lease
 
 _log: Final = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ Where to look:
 - `terminal`: SIGHUP: the end, or a reload
 - `descriptors`: how many files may be open
 - `log_level`: the least level that is logged
+- `plain_asyncio`: asyncio without TLS
 - `client_places`: who makes room when a server is full
 
 It imports: `base`.

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-START = "import ipoibu.cli.main, ipoibu.daemon.daemon, ipoibu.endpoint.api.endpoint, ipoibu.host.netlink"
+START = (
+    "import ipoibu.cli.up, ipoibu.daemon.daemon, ipoibu.endpoint.api.endpoint, ipoibu.host.netlink"
+)
 
 
 def run(program: str) -> None:
@@ -20,7 +22,20 @@ def run(program: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["pyroute2", "importlib.metadata", "ipoibu.fabric.sa.client", "ipoibu.fabric.unicast.fabric"],
+    [
+        "pyroute2",
+        "importlib.metadata",
+        "difflib",
+        "hashlib",
+        "ipoibu.fabric.cm.service",
+        "ipoibu.fabric.mesh.peer_list",
+        "ipoibu.fabric.sa.client",
+        "ipoibu.fabric.unicast.fabric",
+        "ipoibu.proto.ethernet.host",
+        "ipoibu.proto.rc.policy",
+        "ipoibu.wire.dhcp",
+        "ipoibu.wire.dhcp6",
+    ],
 )
 def test_the_start_does_not_load_what_few_interfaces_need(module: str) -> None:
     run(f"{START}; import sys; assert {module!r} not in sys.modules")
