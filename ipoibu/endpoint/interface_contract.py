@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the parts of an interface that `Interface` itself makes ask of it: its subnet and its heavy flush.
+"""What the parts of an interface that `Interface` itself makes ask of it: its subnet, its
+heavy flush, and what watches its port and peers.
 
 `ipoibu.endpoint.interface.interface.Interface` fulfils it. They cannot name that class, because it
 imports them.
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Collection, Iterable
 from typing import Protocol
 
-from ipoibu.base.addr import Gid
+from ipoibu.base.addr import Gid, HwAddr
 from ipoibu.base.ib import PartitionParams
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.fabric.base import Fabric
@@ -30,8 +31,15 @@ class InterfaceContract(Protocol):
     config: EndpointConfig
     engine: Engine
     port: SharedPort
-    receives_all: bool
 
+    @property
+    def hwaddr(self) -> HwAddr: ...
+    @property
+    def rails(self) -> object | None: ...
+    @property
+    def is_severed(self) -> bool: ...
+    @property
+    def receives_all(self) -> bool: ...
     @property
     def counts(self) -> Counter[str]: ...
     @property
@@ -42,6 +50,13 @@ class InterfaceContract(Protocol):
     def fabric(self) -> Fabric: ...
     @property
     def place(self) -> str: ...
+
+    # What the port does
+
+    def up(self) -> None: ...
+    def down(self) -> None: ...
+    def demand_flush(self, why: str) -> None: ...
+    def rename_rc(self) -> bool: ...
 
     # What the subnet reports
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Each room says what lives in it, and what it imports; the drawing of the rooms stays small.
+"""Each room says what lives in it, and what it imports; the drawing of the rooms stays small, and each class.
 
 A room is a package of ipoibu, or a directory of ext. Its docstring names every file under "Where to look".
 """
@@ -25,6 +25,8 @@ ROOMS: Final = {
 PROTOCOLS_MAX: Final = 18
 ARROWS_MAX: Final = 75
 FLOORS_MAX: Final = 12
+METHODS_MAX: Final = 50
+FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 INCLUDE: Final = re.compile(r'#include "(?:[\w.]+/)*([\w.]+)"')
 
 
@@ -126,3 +128,17 @@ def test_there_is_no_circle_among_the_rooms_within_a_room(room: str) -> None:
         graph.setdefault(own, set()).update(others - {own})
     assert len(graph) > 5
     TopologicalSorter(graph).prepare()  # raises CycleError for a circle
+
+
+def classes() -> list[tuple[int, str]]:
+    """Each class of ipoibu, with the number of its methods."""
+    return [
+        (sum(isinstance(it, FUNCTIONS) for it in node.body), f"{name}.{node.name}")
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+
+
+def test_no_class_has_more_methods_than_a_reader_can_keep() -> None:
+    assert [name for count, name in classes() if count > METHODS_MAX] == []

@@ -73,7 +73,7 @@ class HostInputs(Life):
         if not isinstance(rules, ProxyRules):
             raise TypeError(f"proxied_changed takes ProxyRules, not {rules!r}")
         self._call(lambda: self._input(self._engine.proxied_changed, rules))
-        self._call(lambda: self._opened().follow_proxied(rules.needs_all_groups))
+        self._call(lambda: self._opened().all_groups.note_proxy(rules.needs_all_groups))
 
     def answer_proxy(self, ask: AskRouteBehind) -> None:
         """Ask this function about requests for hosts that `ProxyRules` name; it runs on the engine's thread,
@@ -161,7 +161,7 @@ class HostInputs(Life):
         """Look for these peers, as by `MeshOptions.peers`, in place of those before; `UsageError` on a link
         that has none. A peer that is connected stays."""
         wanted = peers_of(peers)
-        self._call(self._opened().set_peers, wanted)
+        self._call(self._opened().peers.set_peers, wanted)
 
     def memberships_changed(self, groups: Iterable[IpAddress | str]) -> None:
         """The kernel's stack receives these multicast groups now, and no others. Groups of `join` and of
@@ -172,7 +172,7 @@ class HostInputs(Life):
     def allmulticast_changed(self, is_wanted: bool) -> None:
         """Receive every group of the link, as with `EndpointConfig.allmulticast`, or no longer. Without a
         subnet administrator nothing changes, because only that knows which groups there are."""
-        self._call(lambda: self._opened().follow_allmulticast(is_wanted))
+        self._call(lambda: self._opened().all_groups.note_host(is_wanted))
 
     def join(self, group: IpAddress | str) -> None:
         """Receive the multicast group, as the kernel's IGMP and MLD request it for a TUN."""

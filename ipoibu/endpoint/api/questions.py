@@ -13,6 +13,7 @@ from ipoibu.base.errors import Closed
 from ipoibu.endpoint.api.arguments import seconds_of, target_of
 from ipoibu.endpoint.api.life import Life
 from ipoibu.endpoint.interface.interface import Interface
+from ipoibu.endpoint.interface.readiness import wait_usable
 from ipoibu.fabric.loop_thread import submit
 
 _Answer = TypeVar("_Answer")
@@ -49,12 +50,12 @@ class Questions(Life):
         Return False if that takes longer than `timeout` seconds; None waits for ever.
         """
         seconds_of(timeout, "timeout")
-        return self._wait(lambda it: it.wait_up(timeout))
+        return self._wait(lambda it: wait_usable(it.engine, it.transitions, timeout))
 
     async def await_up(self, timeout: float | None = None) -> bool:
         """Wait until the link is up, as `wait_up` does, on the caller's event loop."""
         seconds_of(timeout, "timeout")
-        return await self._await(lambda it: it.wait_up(timeout))
+        return await self._await(lambda it: wait_usable(it.engine, it.transitions, timeout))
 
     async def aprogress(self) -> None:
         """Return once the engine's thread and every thread of the data path have made progress, for a

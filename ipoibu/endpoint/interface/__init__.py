@@ -8,8 +8,11 @@ Where to look:
 - `heavy_flush`: another queue pair under the same device
 - `port_follower`: what a change of the port does
 - `rail_follower`: what a change of the rails does
+- `port_watch`: the port's state and GID
+- `peer_watch`: the peers of a mesh
 - `carrier`: the carrier, as `ip link` shows it
 - `event_log`: transitions as log lines
+- `readiness`: waits until it is usable
 - `transitions`: their observers
 - `pings`: waits for a ping's answer
 

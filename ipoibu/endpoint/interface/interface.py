@@ -13,15 +13,14 @@ import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ipoibu.base.addr import Gid, HwAddr, IpAddress
+from ipoibu.base.addr import Gid, HwAddr
 from ipoibu.base.errors import LinkError, UsageError
 from ipoibu.base.ib import PartitionParams
-from ipoibu.base.limits import IPV6_MIN_MTU, RAIL_POLL_S
+from ipoibu.base.limits import IPV6_MIN_MTU
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.datapath.capture import Tap
 from ipoibu.endpoint.datapath.datapath import DataPath, mtus_of
@@ -29,9 +28,12 @@ from ipoibu.endpoint.handover import Handover
 from ipoibu.endpoint.interface.carrier import Carrier
 from ipoibu.endpoint.interface.event_log import EventLog
 from ipoibu.endpoint.interface.heavy_flush import HeavyFlush
+from ipoibu.endpoint.interface.peer_watch import PeerWatch
 from ipoibu.endpoint.interface.port_follower import PortFollower
+from ipoibu.endpoint.interface.port_watch import PortWatch
 from ipoibu.endpoint.interface.shell import Shell
 from ipoibu.endpoint.interface.transitions import Transitions
+from ipoibu.endpoint.subnet.all_groups import AllGroupsWish
 from ipoibu.endpoint.subnet.link import params_of
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.flush import Flush
@@ -40,19 +42,15 @@ from ipoibu.proto.context import Dad
 from ipoibu.proto.effects import AddressVerdict, Effect, Lease6Changed, LeaseChanged, LinkChanged
 from ipoibu.proto.engine import Engine, LinkConfig
 from ipoibu.proto.machine.transition import Topic, Transition
-from ipoibu.proto.neigh.dad import State as AddressState
 
 if TYPE_CHECKING:
     from ipoibu.endpoint.dhcp.shell import DhcpShell
     from ipoibu.endpoint.rails.rails import Rails
     from ipoibu.endpoint.subnet.subnet import Subnet
-    from ipoibu.wire.mesh import Locator
 
 _log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
-
-PORT_POLL_S: Final = 1.0  # the longest delay until we notice that a port went down or came back
 
 
 class Interface:
@@ -102,7 +100,7 @@ class Interface:
             self._dhcp = DhcpShell(self.config, guid, loop, callbacks.on_lease, callbacks.on_lease6)
             self._dhcp.recall(self.engine, link.dhcp6)
             leases = {LeaseChanged: self._dhcp.changed, Lease6Changed: self._dhcp.changed6}
-        self._carrier = carrier = Carrier(loop, path.port, callbacks.on_link)
+        carrier = Carrier(loop, path.port, callbacks.on_link)
         self.shell = Shell(
             loop,
             self.engine,
@@ -115,16 +113,9 @@ class Interface:
                 **leases,
             },
         )
-        self.receives_all = self.config.allmulticast
-        """True if a multicast router or a proxy needs all groups of the link."""
-        self._is_host_receiving_all = False
-        self._is_proxy_receiving_all = False
         self._callbacks = callbacks
-        self._port_timer: asyncio.TimerHandle | None = None
-        self._port_active = True
-        self._why_down: str | None = None  # the reason in the log, while the port is down
-        self._gid = self.port.info.gid
-        self._met: Mapping[Locator, HwAddr] = {}  # the peers of a data path that a heavy flush ends
+        self.peers = PeerWatch(self, self._forget)
+        self.all_groups = AllGroupsWish(self.config, self._follow_all_groups)
         self._last_counters: dict[str, int] | None = None
         try:
             self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
@@ -136,6 +127,7 @@ class Interface:
 
                 self.subnet = self.shell.subnet = Subnet(self, self.port.sa)
             self._follower = follow(self)
+            self._port_watch = PortWatch(self, self._follower, carrier)
         except BaseException:
             self.shell.close()
             path.close()
@@ -151,6 +143,25 @@ class Interface:
         return self.path.fabric
 
     @property
+    def hwaddr(self) -> HwAddr:
+        return self.path.hwaddr
+
+    @property
+    def is_severed(self) -> bool:
+        """Return whether a heavy flush is making another data path."""
+        return self.shell.is_severed
+
+    @property
+    def receives_all(self) -> bool:
+        """Return whether a multicast router or a proxy needs all groups of the link."""
+        return self.all_groups.is_wanted
+
+    def _follow_all_groups(self) -> bool:
+        if self.subnet is not None:
+            self.subnet.follow_allmulticast()
+        return self.subnet is not None
+
+    @property
     def place(self) -> str:
         """The interface's name in the log."""
         return f"{self.port.info.device}/{self.port.info.port}, P_Key {self.params.pkey}"
@@ -163,8 +174,8 @@ class Interface:
             self._take_over(kept)
         self._follower.open_backups()
         self.shell.start()
-        self._watch_fabric()
-        self._poll_later()
+        self._watch_path()
+        self._port_watch.start()
         self.perform(self.engine.start(self.loop.time()))
         if self.rc is not None:
             self.rc.open()
@@ -211,7 +222,7 @@ class Interface:
         for question in self._questions:
             question.cancel()
         self.perform(self.engine.stop(self.loop.time()))
-        self._carrier.stop()
+        self._port_watch.carrier.stop()
         if self.subnet is not None:
             self.subnet.stop_listening()
         if self._heavy_flush is not None:
@@ -220,13 +231,13 @@ class Interface:
             self.subnet.close()
         self._follower.close_backups()
         self._stop_reading()
-        if self._port_timer is not None:
-            self._port_timer.cancel()
+        self._port_watch.stop()
         self._stop_path()
         self.shell.close()
         # They refer to this interface: without them Python frees it at once.
         self.subnet = self._heavy_flush = None
         self._follower = PortFollower()
+        del self._port_watch, self.peers, self.all_groups
 
     def ask(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` until `stop`."""
@@ -242,34 +253,6 @@ class Interface:
             self._questions.discard(task)
             task.cancel()
 
-    async def wait_up(self, timeout_s: float | None) -> bool:
-        """See `Endpoint.wait_up`."""
-        changed = asyncio.Event()
-
-        def note(transition: Transition) -> None:
-            changed.set()
-
-        self.transitions.add(note)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not self._is_usable():
-                    changed.clear()
-                    with contextlib.suppress(TimeoutError):  # a removed address is no transition
-                        await asyncio.wait_for(changed.wait(), PORT_POLL_S)
-        except TimeoutError:
-            return False
-        finally:
-            self.transitions.remove(note)
-        return True
-
-    def _is_usable(self) -> bool:
-        states = [entry.state for entry in self.engine.addresses()]
-        dhcp, dhcp6 = self.engine.dhcp, self.engine.dhcp6
-        has_lease = dhcp is None or dhcp.has_lease
-        has_lease6 = dhcp6 is None or dhcp6.has_lease
-        is_checked = AddressState.TENTATIVE not in states
-        return self.engine.is_up and has_lease and has_lease6 and is_checked
-
     def perform(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the engine."""
         self.shell.perform(effects)
@@ -279,12 +262,6 @@ class Interface:
         self.config = replace(self.config, busy_poll_us=busy_poll_us)
         if not self.shell.is_severed:
             self.path.pump.busy_poll(busy_poll_us)
-
-    def set_peers(self, peers: Sequence[str]) -> None:
-        """Look for these peers instead, also after a heavy flush; `UsageError` on a link that has none."""
-        self.fabric.set_peers(peers)
-        assert self.config.mesh is not None, "the link has peers"
-        self.config = replace(self.config, mesh=replace(self.config.mesh, peers=tuple(peers)))
 
     def set_mode(self, mode: str) -> None:
         """Change the sending mode, by another queue pair: the link goes down and comes up (the kernel's
@@ -302,16 +279,13 @@ class Interface:
         self.config = config
         self.demand_flush(f"the mode is {mode} now")
 
-    def _watch_fabric(self) -> None:
-        """Hear of the peers of a mesh, and of the events of the port."""
-        self.fabric.listen(self._learned, self._gone)
-        if self.path.event_fd is not None:
-            self.loop.add_reader(self.path.event_fd, self._look_at_port)
+    def _watch_path(self) -> None:
+        self.peers.listen()
+        self._port_watch.watch_events(self.path.event_fd)
 
     def _stop_reading(self) -> None:
         self.shell.stop_reading()
-        if self.path.event_fd is not None:
-            self.loop.remove_reader(self.path.event_fd)
+        self._port_watch.ignore_events()
 
     def _stop_path(self) -> None:
         """Disconnect the connections while the pump runs, stop the pump, and then destroy them."""
@@ -332,75 +306,21 @@ class Interface:
     def down(self) -> None:
         """Follow a port that carries no traffic: take down the link and every connection."""
         self._port_event("down")
-        self._carrier.port_down()
+        self._port_watch.carrier.port_down()
         if self.rc is not None:
             self.rc.down()
 
     def _port_event(self, event: str) -> None:
         self.perform(self.engine.port_event(self.loop.time(), event))
 
-    def _poll_later(self) -> None:
-        period_s = PORT_POLL_S if self.rails is None else RAIL_POLL_S
-        self._port_timer = self.loop.call_later(period_s, self._poll_port)
-
-    def _poll_port(self) -> None:
-        self._poll_later()
-        self._look_at_port()
-
-    def _look_at_port(self) -> None:
-        """Follow the port's state and GID, once a second and when the device reports an event."""
-        try:
-            active = self._follower.look(self.port)
-        except LinkError as error:
-            if self._port_timer is not None:
-                self._port_timer.cancel()
-            if self.path.event_fd is not None:
-                self.loop.remove_reader(self.path.event_fd)
-            self.fail(str(error))
-            return
-        if self.shell.is_severed:
-            self._port_active = active  # `resume` reads this field and the GID
-            if not active:
-                self._carrier.port_down()
-            return
-        if self.fabric.is_stale:
-            self._port_active = active
-            self._replace_stale()
-            return
-        gid = self.port.info.gid
-        if gid != self._gid and self._rename_rc(self.path.hwaddr):
-            self._gid = gid
-            now = self.loop.time()
-            self.perform(self.engine.port_event(now, "gid", self.path.hwaddr))
-        if active != self._port_active:
-            self._port_active = active
-            if active:
-                _log.warning("%s: the port is up", self.port.info.device)
-                self._why_down = None
-            self.up() if active else self.down()
-        if not active:
-            self._log_why_down()
-
-    def _replace_stale(self) -> None:
-        """Make another data path: the port, or that of another rail, has another GID."""
-        info = self.port.info
-        if self.engine.is_up:
-            self.engine.keep_ours()
-        if info.gid == self._gid:
-            self.demand_flush("another rail has another GID")
-        else:
-            by = f", by {info.gid_by}" if info.gid_by else ""
-            self.demand_flush(f"the GID is {info.gid} now, not {self._gid}{by}")
-
     def move(self, path: DataPath) -> None:
         """Go on over the port of `path`, another rail's; connections begin anew there."""
-        before_gid = self._gid
-        self.path, self.port, self._gid = path, path.port, path.port.info.gid
-        self._carrier.follow(path.port)
+        self.path, self.port = path, path.port
+        watch, rc = self._port_watch, self.rc
+        watch.follow(path.port)
         self.shell.moved(path)
-        rc = self.rc
-        if rc is not None and not self._try_rc(lambda: rc.move(path.port.cm(), path.rc_config())):
-            self._gid = before_gid  # `_look_at_port` tries again
+        if rc is None or self._try_rc(lambda: rc.move(path.port.cm(), path.rc_config())):
+            watch.note_gid()
 
     def demand_flush(self, why: str) -> None:
         """Make another data path, by a heavy flush."""
@@ -422,7 +342,7 @@ class Interface:
     def change_port(self, port: SharedPort) -> None:
         """Have the data path that the heavy flush under way makes be on this port."""
         before, self.port = self.subnet, port
-        self._carrier.follow(port)
+        self._port_watch.follow(port)
         if before is None:
             return
         assert self._heavy_flush is not None, "it runs"
@@ -452,20 +372,12 @@ class Interface:
         """The SA has made us a member of the broadcast group."""
         self._follower.joined()
 
-    def _log_why_down(self) -> None:
-        """Log that the port is down, once for each reason."""
-        why = self.port.why_down()
-        if why != self._why_down:
-            self._why_down = why
-            text = f"the port is down: {why}" if why else "the port is down"
-            _log.warning("%s: %s", self.port.info.device, text)
-
-    def _rename_rc(self, hwaddr: HwAddr) -> bool:
-        """Have connected mode listen at the new address; if that fails, `_look_at_port` retries."""
-        return self.rc is None or self._try_rc(partial(self.rc.rename, hwaddr))
+    def rename_rc(self) -> bool:
+        """Have connected mode listen at the address of the path; return whether it does."""
+        rc = self.rc
+        return rc is None or self._try_rc(lambda: rc.rename(self.path.hwaddr))
 
     def _try_rc(self, change: Callable[[], None]) -> bool:
-        """Return whether connected mode listens at another address now."""
         try:
             change()
         except LinkError as error:
@@ -477,54 +389,10 @@ class Interface:
             return False
         return True
 
-    def _learned(self, hwaddr: HwAddr, addresses: tuple[IpAddress, ...]) -> None:
-        """Take the addresses that a peer of a mesh announces; any thread may call it."""
-
-        def learn() -> None:
-            # The next queue pair has no entries of this one; its peers announce themselves again.
-            if not self.shell.is_severed:
-                self.perform(self.engine.learned(self.loop.time(), hwaddr, addresses))
-
-        self._post(learn)
-
-    def _gone(self, hwaddr: HwAddr) -> None:
-        """End the connections with a host that is no peer any more; any thread may call it."""
-
-        def forget() -> None:
-            if self.rc is not None:
-                self.rc.forget(hwaddr)
-
-        self._post(forget)
-
-    def _post(self, work: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
-            self.loop.call_soon_threadsafe(work)
-
-    def follow_allmulticast(self, is_wanted: bool) -> None:
-        """Receive all groups of the link if a program wants that, or the configuration."""
-        self._is_host_receiving_all = is_wanted
-        self._receive_all_or_not(is_host=is_wanted)
-
-    def follow_proxied(self, is_wanted: bool) -> None:
-        """Receive all groups of the link, where they are known, if a proxy of IPv6 needs that."""
-        self._is_proxy_receiving_all = is_wanted
-        self._receive_all_or_not()
-
-    def _receive_all_or_not(self, *, is_host: bool = False) -> None:
-        before = self.receives_all
-        self.receives_all = (
-            self.config.allmulticast or self._is_host_receiving_all or self._is_proxy_receiving_all
-        )
-        if self.receives_all == before:
-            return
-        if self.subnet is not None:
-            self.subnet.follow_allmulticast()
-        elif self.receives_all and is_host:
-            _log.warning(
-                "%s: a program wants all multicast groups, and only a subnet administrator knows them: "
-                "the interface receives the groups that this host joins",
-                self.config.name,
-            )
+    def _forget(self, hwaddr: HwAddr) -> None:
+        """End the connections with a host that is no peer any more."""
+        if self.rc is not None:
+            self.rc.forget(hwaddr)
 
     # ---- flushes, with the subnet
 
@@ -569,7 +437,7 @@ class Interface:
         self._stop_path()
         self.rc = None
         self.shell.sever()
-        self._met = self.fabric.met()
+        self.peers.keep()
         self.fabric.close()
 
     async def find_link(self) -> PartitionParams:
@@ -613,15 +481,14 @@ class Interface:
         self.tap.follow(path.pump)
         before.close()
         self.path, self.rc, self._last_counters = path, rc, None
-        self._gid = self.port.info.gid
+        self._port_watch.note_gid()
         if self.subnet is not None:
             self.subnet.renewed()
         self._follower.open_backups()
         self.shell.resume(path, rc)
-        self._watch_fabric()
-        self.fabric.meet_again(self._met)
-        self._met = {}
-        if self._port_active:
+        self._watch_path()
+        self.peers.meet_again()
+        if self._port_watch.is_active:
             self.up()
         else:
             self.leave_link()  # the engine, which knows nothing of this membership, joins with the port

@@ -6,6 +6,7 @@ Where to look:
 - `subnet`: the engine's questions become requests
 - `link`: the parameters of the link
 - `sa_link`: the same where a subnet administrator has them: joining the link
+- `all_groups`: who wants every group
 - `allmulticast`: every group, for a router
 - `retry`: waits between refused attempts
 

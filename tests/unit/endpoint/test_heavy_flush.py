@@ -260,7 +260,7 @@ def test_a_port_that_is_down_meanwhile_brings_the_link_up_when_it_is_back(subnet
     until(lambda: not is_up(endpoint))
     subnet.ports[0].up = False
     give(subnet.ports[0], 0xFFFF)
-    until(lambda: not endpoint._opened()._port_active)
+    until(lambda: not endpoint._opened()._port_watch.is_active)
     until(lambda: not endpoint._shell.is_severed)
     assert not is_up(endpoint)
     until(lambda: not states(subnet.sa, BROADCAST, 2))  # the engine, which is down, is no member

@@ -159,7 +159,7 @@ def test_a_peer_that_announces_itself_while_the_queue_pair_is_replaced_is_reache
     interface = first._opened()
 
     def announce_and_replace() -> None:
-        interface._learned(second.hwaddr, (ipaddress.ip_address("10.0.0.2"),))
+        interface.peers.note_peer(second.hwaddr, (ipaddress.ip_address("10.0.0.2"),))
         interface.demand_flush("a test asks for it")
 
     first._call(announce_and_replace)
