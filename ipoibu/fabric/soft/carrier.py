@@ -10,7 +10,6 @@ waits for the lock of all net devices, which others hold for up to 0.2 s on a bu
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ipoibu.base.limits import SOFT_CARRIER_LOOK_S
@@ -23,18 +22,16 @@ class Carrier:
     One thread calls it.
     """
 
-    def __init__(self, netdev: Callable[[], str]) -> None:
-        """`netdev` returns the device's present name in this network namespace."""
-        self._netdev = netdev
+    def __init__(self) -> None:
         self._control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._executor = ThreadPoolExecutor(1, "carrier")
         self._asked: Future[bool] | None = None
         self._is_lost = False
         self._looked_at_s: float | None = None
 
-    def is_lost(self, now: float, *, is_running: bool) -> bool:
-        """Return the last answer, and ask again. What a device without IFF_RUNNING had before it came back
-        says nothing."""
+    def is_lost(self, now: float, netdev: str, *, is_running: bool) -> bool:
+        """Return the last answer, and ask again, about the device of this name. What a device without
+        IFF_RUNNING had before it came back says nothing."""
         looked_at_s, self._looked_at_s = self._looked_at_s, now
         if not is_running:
             self._asked, self._is_lost = None, False
@@ -43,7 +40,7 @@ class Carrier:
             self._is_lost, self._asked = not self._asked.result(), None
         is_often = looked_at_s is not None and now - looked_at_s <= SOFT_CARRIER_LOOK_S
         if self._asked is None and (is_often or self._is_lost):
-            self._asked = self._executor.submit(has_carrier, self._control, self._netdev())
+            self._asked = self._executor.submit(has_carrier, self._control, netdev)
         return self._is_lost
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ class SoftPort(PlainPort):
         self._used_bytes = 0  # the longest datagram of our fabrics
         self._has_fragments = False
         self._own_routes = OwnRoutes(self._adapter.hca, device)
-        self._carrier = Carrier(lambda: self._adapter.hca.netdev)
+        self._carrier = Carrier()
 
     def _describe(self, by: UnderlayChoice | _Successor | None) -> PortInfo:
         hca = self._adapter.hca
@@ -148,7 +148,9 @@ class SoftPort(PlainPort):
         """Return 0 while the port is active, else an errno of `SoftHca.check`."""
         error = self._adapter.hca.check(self._used_bytes)
         is_running = error != errno.ENETDOWN
-        is_lost = self._carrier.is_lost(time.monotonic(), is_running=is_running)
+        is_lost = self._carrier.is_lost(
+            time.monotonic(), self._adapter.hca.netdev, is_running=is_running
+        )
         return error or (errno.ENETDOWN if is_lost else 0)
 
     def _review(self, now: float, *, is_gone: bool) -> bool:

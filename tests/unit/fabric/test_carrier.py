@@ -45,13 +45,13 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 @pytest.fixture
 def look(driver: Driver) -> Iterator[Callable[..., bool]]:
     """`look()` is a look at a rail's port, RAIL_POLL_S after the one before."""
-    made = Carrier(lambda: "eth0")
+    made = Carrier()
     now = 0.0
 
     def look(*, is_running: bool = True, after_s: float = RAIL_POLL_S) -> bool:
         nonlocal now
         now += after_s
-        return made.is_lost(now, is_running=is_running)
+        return made.is_lost(now, "eth0", is_running=is_running)
 
     yield look
     driver.free.set()
