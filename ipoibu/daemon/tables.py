@@ -238,7 +238,7 @@ _ENGINE: Final = (
         limits.SA_PATH_PENDING_TOTAL_BYTES,
         1,
         "the packets that wait longest go; the new one, if its path has SA_PATH_PENDING_BYTES",
-        "way_pending_full",
+        "path_pending_full",
         unit="bytes",
     ),
 )

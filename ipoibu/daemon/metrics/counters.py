@@ -28,15 +28,18 @@ class Section:
     per_port: tuple[str, ...] = ()
     ends: frozenset[str] = field(default=frozenset())
     drops: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One counter of `ipoibu stats`. `meaning` is plain text, None for a counter without an explanation."""
+    """One counter of `ipoibu stats`. `meaning` is plain text, None for a counter without an explanation.
+    `former` is the name that `ipoibu stats` printed in the last release."""
 
     meaning: str | None = None
     is_per_port: bool = False
     is_drop: bool = False
+    former: str | None = None
 
 
 @cache
@@ -77,6 +80,7 @@ def _section(table: dict[str, Any]) -> Section:
         per_port=tuple(table.get("per_port", ())),
         ends=frozenset(table.get("ends", ())),
         drops=tuple(table.get("drops", ())),
+        renamed=table.get("renamed", {}),
     )
 
 
@@ -85,11 +89,13 @@ def _by_name() -> dict[str, Counter]:
     """Counters by their names in `ipoibu stats`; where two sections have a name, the first explains it."""
     found: dict[str, Counter] = {}
     for section in sections():
+        former = {name: section.prefix + old for old, name in section.renamed.items()}
         for name, meaning in section.counters.items():
             explained = Counter(
                 meaning=_MARKUP.sub(lambda match: match[1] or match[2], meaning),
                 is_per_port=_matches(name, section.per_port),
                 is_drop=_matches(name, section.drops),
+                former=former.get(name),
             )
             found.setdefault(section.prefix + name, explained)
     return found

@@ -157,6 +157,9 @@ def _counters(observations: Sequence[Observation]) -> Iterable[CounterMetricFami
             queue, _ = split_queue(name)
             family = families.setdefault(metric_name(name), _family(name))
             family.add_metric([*_labels(it), *([queue] if queue else [])], value)
+            if (former := counter(name).former) is not None:
+                family = families.setdefault(metric_name(former), _former_family(former, name))
+                family.add_metric(_labels(it), value)
     return [*families.values(), *_rail_counters(observations)]
 
 
@@ -173,6 +176,14 @@ def _rail_counters(observations: Sequence[Observation]) -> Iterator[CounterMetri
                 family.add_metric([*_labels(it), rail["rail"]], rail[name])
         if family.samples:
             yield family
+
+
+def _former_family(former: str, name: str) -> CounterMetricFamily:
+    """The metric of a counter that has another name now; the next release no longer has it."""
+    from prometheus_client.core import CounterMetricFamily
+
+    text = f"deprecated, and gone in the next release: use {metric_name(name)}_total"
+    return CounterMetricFamily(metric_name(former), text, labels=LABELS)
 
 
 def _family(name: str) -> CounterMetricFamily:

@@ -323,7 +323,7 @@ class PathTable(Paths):
         elif entry.state is State.BACKOFF:
             self._out.append(Count("way_unresolved"))
         elif not self._waiting.add(entry.gid, effect, len(_bytes_of(effect))):
-            self._out.append(Count("way_pending_full"))
+            self._out.append(Count("path_pending_full"))
             if not entry.is_full:
                 entry.is_full = True
                 self._out += map(_held, entry.published.values())
@@ -388,7 +388,7 @@ class PathTable(Paths):
         return self._waiting.take(entry.gid)
 
     def _pushed_out(self, gid: Gid, packets: int) -> None:
-        self._out += [Count("way_pending_full")] * packets
+        self._out += [Count("path_pending_full")] * packets
 
     def _complain(self, now: float, entry: _Entry, reason: str) -> None:
         refusals = entry.backoff.refusals

@@ -107,6 +107,22 @@ def test_a_counter_has_its_meaning_as_help() -> None:
     ) in text
 
 
+def test_a_counter_with_another_name_now_has_its_former_metric_too() -> None:
+    text = exposed(Endpoint({"engine.path_pending_full": 3}))
+    former = "ipoibu_engine_way_pending_full_total"
+    assert f"ipoibu_engine_path_pending_full_total{{{LABELS}}} 3.0\n" in text
+    assert f"\n{former}{{{LABELS}}} 3.0\n" in text
+    (help_text,) = [it for it in text.splitlines() if it.startswith(f"# HELP {former} ")]
+    assert "deprecated" in help_text
+    assert "use ipoibu_engine_path_pending_full_total" in help_text
+
+
+def test_a_former_name_is_that_of_no_counter_now() -> None:
+    for section in sections():
+        assert set(section.renamed.values()) <= set(section.counters)
+        assert not set(section.renamed) & set(section.counters)
+
+
 def test_each_rail_has_its_state() -> None:
     text = exposed(Endpoint({}))
     for rail, state in (("soft:eth0", "active"), ("soft:eth1", "down")):

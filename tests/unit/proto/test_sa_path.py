@@ -114,7 +114,7 @@ def test_few_packets_wait_for_a_path_and_the_others_are_counted() -> None:
     bed = Bed()
     frames = [SendFrame(PLAIN, bytes(60_000)) for n in range(FULL_QUEUE + 2)]
     out = bed.put(*frames)
-    assert out.count(Count("way_pending_full")) == 2
+    assert out.count(Count("path_pending_full")) == 2
     assert len(bed.path_resolved(PATH)) == FULL_QUEUE
 
 
@@ -123,8 +123,8 @@ def test_the_pump_drops_packets_by_itself_once_the_queue_is_full_or_the_sa_has_r
     bed.put(SEND)
     packets = [SendPacket(bytes(60_000), IP) for n in range(FULL_QUEUE)]
     assert bed.put(*packets) == []  # the pump has no entry: it reports each packet
-    assert bed.put(packets[-1]) == [Count("way_pending_full"), HELD]
-    assert bed.put(packets[-1]) == [Count("way_pending_full")]
+    assert bed.put(packets[-1]) == [Count("path_pending_full"), HELD]
+    assert bed.put(packets[-1]) == [Count("path_pending_full")]
     assert bed.put(SEND) == [HELD]
     assert len(bed.path_resolved(PATH)) == 1 + FULL_QUEUE
     refused = Bed()
