@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Who wants an interface to receive every group of the link; allmulticast.py receives them."""
+"""The wishes that an interface receive every group of the link; allmulticast.py receives them."""
 
 from __future__ import annotations
 
