@@ -104,7 +104,7 @@ def test_every_other_option_is_refused_with_its_name(option: str) -> None:
         (
             "colour",
             "red",
-            "'colour' is no option; these can change: mode, mtu, busy-poll, log-level",
+            f"'colour' is no option; these can change: {', '.join(CHANGEABLE)}",
         ),
         ("busy-poll", "soon", "'soon'"),
         ("log-level", "loud", "'loud' is no log level"),
