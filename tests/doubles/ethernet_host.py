@@ -23,13 +23,13 @@ from ipoibu.proto.effects import (
 )
 from ipoibu.proto.engine import FrameSource
 from ipoibu.proto.ethernet.macs import next_hop_of
-from ipoibu.wire import encap, ethernet, ip, udp
+from ipoibu.wire import encap, ethernet, ip, ndisc, udp
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.ethernet import BROADCAST, Frame, group_mac
 from ipoibu.wire.mgid import LIMITED_BROADCAST
 from tests.doubles.simulation import Host, is_control, is_dhcp_reply
 
-_TYPES: Final = frozenset(bytes((kind,)) for kind in (130, 131, 132, 143, *range(133, 138)))
+_TYPES: Final = frozenset(bytes((kind,)) for kind in (130, 131, 132, 143, *ndisc.Kind))
 
 
 class EthernetHost(Host):

@@ -40,7 +40,7 @@ from ipoibu.proto.effects import (
 )
 from ipoibu.proto.engine import Engine, FrameSource, LinkConfig
 from ipoibu.proto.machine.transition import Transition
-from ipoibu.wire import ip, udp
+from ipoibu.wire import ip, ndisc, udp
 from ipoibu.wire.encap import Encap, EtherType
 from tests.doubles.network import PERFECT, Faults, Network, VirtualClock
 
@@ -49,7 +49,7 @@ PARAMS: Final = PartitionParams(DEFAULT_PKEY, DEFAULT_QKEY, DEFAULT_IB_MTU)
 TEMPLATE: Final = LinkConfig(PARAMS, HwAddr(Qpn(0), Gid(bytes(16))))
 
 _FIRST_QPN: Final = 0x000048
-_ND_TYPES: Final = range(133, 138)
+_ND_TYPES: Final = frozenset(ndisc.Kind)
 
 
 def packet(source: str, destination: str, payload: bytes) -> bytes:

@@ -49,7 +49,7 @@ class GuestNd:
     # -- from guests -----------------------------------------------------------------------------
 
     def sent_untrusted(self, now: float, frame: Frame) -> None:
-        """Take a guest's message, a whole IPv6 packet of ICMPv6 type 133..137; `BadFrame` for an
+        """Take a guest's message, a whole IPv6 packet of a `ndisc.Kind`; `BadFrame` for an
         invalid one."""
         relinked = ndisc.relinked_untrusted(frame.payload)
         mac = None if relinked.address is None else _mac_untrusted(relinked.address)

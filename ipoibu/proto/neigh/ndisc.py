@@ -101,7 +101,7 @@ class NdResolver:
         )
 
     def receive_untrusted(self, now: float, source: FrameSource, packet: bytes) -> None:
-        """Take one ICMPv6 packet of types 133..137; `BadFrame` if it breaks a rule of N2."""
+        """Take one packet of a `ndisc.Kind`; `BadFrame` if it breaks a rule of N2."""
         message = ndisc.parse_untrusted(packet)
         if message.lladdr and message.lladdr.same_queue_pair(self._context.hwaddr):
             self._context.drop(now, source, "echo")

@@ -16,6 +16,7 @@ from ipoibu import _core
 from ipoibu.endpoint.datapath.tx_queues import TxQueues
 from ipoibu.endpoint.interface import shell
 from ipoibu.proto.effects import Effect, NeighAction
+from ipoibu.wire import ndisc
 
 ROOT = Path(__file__).parents[3]
 HEADER = (ROOT / "ext/pump/pump_abi.h").read_text(encoding="utf-8")
@@ -51,6 +52,13 @@ def test_each_event_has_a_line_of_the_shell() -> None:
     for name, number in _core.EVENTS.items():
         assert getattr(_core, f"EVENT_{name}") == number
     assert set(shell.EVENTS) == set(_core.EVENTS.values())
+
+
+def test_the_engine_reads_each_icmpv6_message_that_the_pump_gives_it() -> None:
+    header = (ROOT / "ext/pump/classify.h").read_text(encoding="utf-8")
+    rows = re.findall(r"\bX\(\w+, (\d+), IPU_TX_\w+, (IPU_RX_\w+), IPU_ICMP6_\w+\)", header)
+    assert len(rows) >= 9
+    assert {int(kind) for kind, of_link in rows if of_link == "IPU_RX_ENGINE"} == set(ndisc.Kind)
 
 
 def test_each_member_of_an_event_is_decoded() -> None:
