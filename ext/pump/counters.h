@@ -8,7 +8,7 @@
 /*
  * The pump's counters. ipoibu/daemon/metrics/counters.toml explains each of them to operators, and
  * lists in `ends` those of which a packet from the device ends in exactly one tx_*, and a packet
- * from the fabric in one rx_*.
+ * from the fabric in one rx_*. docs/understand/changing.md adds one.
  */
 #define IPU_COUNTERS(X)                                                                            \
     X(tx_packets)            /* taken by the fabric */                                             \
