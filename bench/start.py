@@ -3,12 +3,12 @@
 python bench/start.py [--rounds N] NAME=TREE ...
 
 Each build is a checkout in which `make venv build` has run. A round starts, for every build, two hosts
-on one virtual cable, each with `ipoibu up` on the built-in HCA and an IPv4 and an IPv6 address; then an
-application, one process with two endpoints in memory; and last two hosts in connected mode. Of each it
-measures
+on one virtual cable, each with `ipoibu up` on the built-in HCA and an IPv4 and an IPv6 address; then the
+same in connected mode; an application, one process with two endpoints in memory; and two applications on the
+built-in HCA. Of each it measures
 
 - `up_s`: from the first exec until both hosts report that they are up, or until the application has a
-  packet; duplicate detection, two probes or about a second, is part of it;
+  packet; duplicate detection of an address is part of it;
 - `cpu_s`: the CPU time that a daemon has used by then;
 - `rss_mib` and `pss_mib`: a daemon's memory by then, with and without what it shares with others.
 
@@ -58,6 +58,18 @@ print("up", flush=True)
 input()
 for endpoint in pair:
     endpoint.close()
+"""
+
+
+SOFT_APPLICATION: Final = """
+import sys
+from ipoibu import Endpoint, EndpointConfig
+
+with Endpoint(EndpointConfig("ib0", "soft:eth0")) as endpoint:
+    endpoint.address_added(sys.argv[1])
+    assert endpoint.wait_up(60)
+    print("up", flush=True)
+    input()
 """
 
 
@@ -148,6 +160,31 @@ def hosts(tree: Path, cable: Cable, *options: str) -> dict[str, float]:
         return {"up_s": up_s, **mean([{"cpu_s": cpu_s(p), **memory_mib(p)} for p in processes])}
 
 
+def soft_applications(tree: Path, cable: Cable) -> dict[str, float]:
+    """Run an endpoint in each namespace until both links are up."""
+    with ExitStack() as stack:
+        processes = []
+        begin = time.monotonic()
+        for number, name in zip(HOSTS, cable.names, strict=True):
+            enter = ("ip", "netns", "exec", name, str(tree / ".venv/bin/python"))
+            process = subprocess.Popen(
+                (*enter, "-c", SOFT_APPLICATION, f"10.77.0.{number}/24"),
+                cwd=tree,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            stack.callback(process.communicate, "\n")
+            processes.append(process)
+        for process in processes:
+            assert process.stdout is not None
+            if process.stdout.readline() != "up\n":
+                raise SystemExit("an application is not up")
+        up_s = time.monotonic() - begin
+        pids = [process.pid for process in processes]
+        return {"up_s": up_s, **mean([{"cpu_s": cpu_s(p), **memory_mib(p)} for p in pids])}
+
+
 def application(tree: Path) -> dict[str, float]:
     """Run two endpoints in one process until one has a packet of the other."""
     begin = time.monotonic()
@@ -179,8 +216,9 @@ def main() -> None:
             for name, tree in random.sample(list(builds.items()), len(builds)):
                 found = {
                     "datagram": hosts(tree, cable),
-                    "application": application(tree),
                     "connected": hosts(tree, cable, "--mode", "connected"),
+                    "application": application(tree),
+                    "soft": soft_applications(tree, cable),
                 }
                 for case, figure in found.items():
                     if number > 0:  # the first round fills caches

@@ -7,8 +7,8 @@ Where to look:
 - `persistent_tun`: a device that the administrator configures
 - `tap`: a device for guests
 - `kernel_interface`: MTU, addresses and routes of ours
-- `netlink`: links, addresses and routes; alone uses pyroute2's messages
-- `messages`: those messages
+- `netlink`: links, addresses and routes
+- `link_message`: links, in its messages
 - `netsocket`: the socket, with dumps and errors
 - `monitor`: notices of changes
 - `link_changes`: which notices of other interfaces matter

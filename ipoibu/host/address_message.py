@@ -3,30 +3,67 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import sys
 from collections.abc import Container, Iterable
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_interface
 from typing import Final
 
-from ipoibu.base.addr import IpAddress
-from ipoibu.host.route_message import attributes, read_ip
+from ipoibu.base.addr import IpAddress, IpInterface
+from ipoibu.host.route_message import attribute, attributes, number_of, read_ip
 
 # linux/if_addr.h
+_IFA_ADDRESS: Final = 1
 _IFA_LOCAL: Final = 2
+_IFA_BROADCAST: Final = 4
 _IFA_ANYCAST: Final = 5
+_IFA_CACHEINFO: Final = 6
 _IFA_MULTICAST: Final = 7
+_IFA_FLAGS: Final = 8
 _NDA_DST: Final = 1  # linux/neighbour.h
 NTF_PROXY: Final = 8
 _NUD_KNOWN: Final = 0x9E  # reachable, stale, delay, probe, permanent
 _LENGTH: Final = struct.Struct("=I")
 _HEADER: Final = struct.Struct("=BBBBI")  # struct ifaddrmsg
+_CACHE_INFO: Final = struct.Struct("=IIII")  # preferred and valid lifetime, two stamps
 _NEIGHBOUR: Final = struct.Struct("=BxxxiHBB")  # struct ndmsg
 
 
 def request(family: int, index: int) -> bytes:
     """The body of a request for the addresses or groups of the interface `index`; 0 is every interface."""
     return _HEADER.pack(family, 0, 0, 0, index)
+
+
+def address_body(
+    index: int,
+    address: IpInterface,
+    *,
+    broadcast: IPv4Address | None = None,
+    flags: int = 0,
+    lifetimes_s: tuple[int, int] | None = None,
+) -> bytes:
+    """Return the body of a message about one of our addresses; `lifetimes_s` are the preferred and the valid
+    one."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    body = _HEADER.pack(family, address.network.prefixlen, flags, 0, index)
+    body += attribute(_IFA_LOCAL, address.ip.packed) + attribute(_IFA_ADDRESS, address.ip.packed)
+    if broadcast is not None:
+        body += attribute(_IFA_BROADCAST, broadcast.packed)
+    if lifetimes_s is not None:
+        body += attribute(_IFA_CACHEINFO, _CACHE_INFO.pack(*lifetimes_s, 0, 0))
+    return body
+
+
+def read_interface(data: bytes, offset: int) -> tuple[int, IpInterface, int]:
+    """Return the interface, the address with its prefix length, and the IFA_F_* bits of the message at
+    `offset`."""
+    (length,) = _LENGTH.unpack_from(data, offset)
+    _, prefix_length, flags, _, index = _HEADER.unpack_from(data, offset + 16)
+    found = dict(attributes(data, offset + 16 + _HEADER.size, offset + length))
+    # For a point-to-point address IFA_ADDRESS is the peer's address, and IFA_LOCAL ours.
+    ip = read_ip(found.get(_IFA_LOCAL) or found[_IFA_ADDRESS])
+    return index, ip_interface(f"{ip}/{prefix_length}"), number_of(found.get(_IFA_FLAGS)) or flags
 
 
 def read_group(data: bytes, offset: int) -> tuple[int, IpAddress | None]:

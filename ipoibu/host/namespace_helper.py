@@ -283,14 +283,14 @@ class _Server:
         if number == _UNASSIGNED:
             body = bytes(4) + _attribute(_NETNSA_FD, namespace)
             body += _attribute(_NETNSA_NSID, _UNASSIGNED)  # the kernel chooses
-            list(self._netlink.exchange_raw(_RTM_NEWNSID, NLM_F_ACK, body, "numbering a namespace"))
+            list(self._netlink.exchange(_RTM_NEWNSID, NLM_F_ACK, body, "numbering a namespace"))
             number = self._ask_number(namespace)
         return number
 
     def _ask_number(self, namespace: int) -> int:
         body = bytes(4) + _attribute(_NETNSA_FD, namespace)
         action = "asking for a namespace's number"
-        for data, offset in self._netlink.exchange_raw(_RTM_GETNSID, 0, body, action):
+        for data, offset in self._netlink.exchange(_RTM_GETNSID, 0, body, action):
             (length,) = struct.unpack_from("=I", data, offset)
             for kind, value in attributes(data, offset + 20, offset + length):
                 if kind == _NETNSA_NSID:

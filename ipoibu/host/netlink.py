@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Links, addresses and routes through rtnetlink: the only module that uses pyroute2's messages.
+"""Links, addresses and routes through rtnetlink.
 
-pyroute2 encodes and decodes the messages; `NetlinkSocket` sends and receives them. Every call blocks until
-the kernel answers, which it does at once. A `Netlink` belongs to one thread and to one network namespace.
+The modules `*_message` encode and decode the messages; `NetlinkSocket` sends and receives them. Every call
+blocks until the kernel answers, which it does at once. A `Netlink` belongs to one thread and to one
+network namespace.
 """
 
 from __future__ import annotations
@@ -14,23 +15,31 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from ipoibu.base.addr import IpAddress, IpInterface, IpNetwork
 from ipoibu.base.errors import LinkError, NoSuchDevice
 from ipoibu.base.limits import IPV6_MIN_MTU
 from ipoibu.base.route import NextHop
 from ipoibu.host.address_message import (
+    address_body,
     neighbour_request,
     proxy_request,
     read_address,
     read_group,
+    read_interface,
     read_neighbour,
     read_proxy,
     request,
 )
 from ipoibu.host.arp_query import is_local
-from ipoibu.host.messages import ifaddrmsg, ifinfmsg, rtmsg
+from ipoibu.host.link_message import (
+    link_change,
+    link_request,
+    new_bridge,
+    new_veth,
+    read_link,
+)
 from ipoibu.host.netsocket import (
     NLM_F_ACK,
     NLM_F_APPEND,
@@ -44,8 +53,7 @@ from ipoibu.host.netsocket import (
 from ipoibu.host.route_message import (
     FAMILIES_MULTICAST,
     RT_TABLE_LOCAL,
-    RT_TABLE_MAIN,
-    RTN_UNICAST,
+    RTA_OIF,
     RouteEntry,
     RouteReader,
     hops_by_number,
@@ -54,7 +62,10 @@ from ipoibu.host.route_message import (
     nexthop_number,
     output_interfaces,
     read_nexthop,
+    route_body,
+    route_head,
     routed_group,
+    u32,
     unicast_network,
 )
 from ipoibu.host.route_query import RTM_GETNEXTHOP
@@ -128,29 +139,6 @@ def _lifetime(seconds: float) -> int:
     return IFA_LIFE_INFINITE if seconds >= IFA_LIFE_INFINITE else int(seconds)
 
 
-def _family(address: IpAddress | IpNetwork | IpInterface) -> int:
-    return socket.AF_INET if address.version == 4 else socket.AF_INET6
-
-
-def _forwards_ipv6(link: Any) -> bool:
-    """Return net.ipv6.conf.NAME.forwarding of the link; False if the interface has no IPv6."""
-    ipv6 = _ipv6_of(link)
-    settings = ipv6 and ipv6.get_attr("IFLA_INET6_CONF")
-    return bool(settings and settings["forwarding"])
-
-
-def _ipv6_of(link: Any) -> Any:
-    """Return what the kernel says of the link's IPv6, None if the interface has none."""
-    families = link.get_attr("IFLA_AF_SPEC")
-    return families and families.get_attr("AF_INET6")
-
-
-def _addr_gen_mode(link: Any) -> int | None:
-    ipv6 = _ipv6_of(link)
-    mode = ipv6 and ipv6.get_attr("IFLA_INET6_ADDR_GEN_MODE")
-    return None if mode is None else int(mode)
-
-
 class Netlink(NetlinkSocket):
     """Requests to the kernel about one network namespace."""
 
@@ -158,28 +146,23 @@ class Netlink(NetlinkSocket):
 
     def link(self, name: str | int) -> Link | None:
         """Return the interface of that name or index, or None."""
-        message = ifinfmsg()
-        if isinstance(name, int):
-            message["index"] = name
-        else:
-            message["attrs"] = [["IFLA_IFNAME", name]]
         try:
-            answers = self.request(RTM_GETLINK, 0, message, f"looking up interface {name}")
+            answers = self.ask(RTM_GETLINK, 0, link_request(name), f"looking up interface {name}")
         except NoSuchDevice:
             return None
         if not answers:
             return None
-        link = answers[0]
+        link = read_link(*answers[0])
         return Link(
-            index=link["index"],
-            name=link.get_attr("IFLA_IFNAME"),
-            mtu_bytes=link.get_attr("IFLA_MTU"),
-            up=bool(link["flags"] & IFF_UP),
-            hwaddr=link.get_attr("IFLA_ADDRESS"),
-            is_router=_forwards_ipv6(link),
-            master=link.get_attr("IFLA_MASTER"),
-            receives_all=bool(link["flags"] & IFF_ALLMULTI or link.get_attr("IFLA_ALLMULTI")),
-            addr_gen_mode=_addr_gen_mode(link),
+            index=link.index,
+            name=link.name,
+            mtu_bytes=link.mtu_bytes,
+            up=bool(link.flags & IFF_UP),
+            hwaddr=link.hwaddr,
+            is_router=link.forwards_ipv6,
+            master=link.master,
+            receives_all=bool(link.flags & IFF_ALLMULTI) or link.counts_allmulti,
+            addr_gen_mode=link.addr_gen_mode,
         )
 
     def set_link(
@@ -194,51 +177,28 @@ class Netlink(NetlinkSocket):
     ) -> None:
         """Change the given settings; with `kernel_link_local` False the kernel generates no link-local
         address."""
-        message = ifinfmsg()
-        message["index"] = index
-        if up is not None:
-            message["flags"] = IFF_UP if up else 0
-            message["change"] = IFF_UP
-        attributes: list[list[Any]] = []
-        if mtu_bytes is not None:
-            attributes.append(["IFLA_MTU", mtu_bytes])
-        if txqueuelen is not None:
-            attributes.append(["IFLA_TXQLEN", txqueuelen])
-        if master is not None:
-            attributes.append(["IFLA_MASTER", master])
-        if not kernel_link_local:
-            mode = {"attrs": [["IFLA_INET6_ADDR_GEN_MODE", IN6_ADDR_GEN_MODE_NONE]]}
-            attributes.append(["IFLA_AF_SPEC", {"attrs": [["AF_INET6", mode]]}])
-        message["attrs"] = attributes
-        self.request(RTM_NEWLINK, NLM_F_ACK, message, f"setting interface {index}")
+        body = link_change(
+            index,
+            flags=IFF_UP if up else 0,
+            change=0 if up is None else IFF_UP,
+            mtu_bytes=mtu_bytes,
+            txqueuelen=txqueuelen,
+            master=master,
+            addr_gen_mode=None if kernel_link_local else IN6_ADDR_GEN_MODE_NONE,
+        )
+        self.ask(RTM_NEWLINK, NLM_F_ACK, body, f"setting interface {index}")
 
     def create_bridge(self, name: str) -> None:
-        message = ifinfmsg()
-        message["attrs"] = [
-            ["IFLA_IFNAME", name],
-            ["IFLA_LINKINFO", {"attrs": [["IFLA_INFO_KIND", "bridge"]]}],
-        ]
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL
-        self.request(RTM_NEWLINK, flags, message, f"creating bridge {name}")
+        self.ask(RTM_NEWLINK, flags, new_bridge(name), f"creating bridge {name}")
 
     def create_veth(
         self, name: str, hwaddr: str, peer: str, peer_hwaddr: str, peer_namespace: int
     ) -> None:
         """Make a pair of joined interfaces: `name` here, `peer` in the namespace of the descriptor."""
-        other = [
-            ["IFLA_IFNAME", peer],
-            ["IFLA_ADDRESS", peer_hwaddr],
-            ["IFLA_NET_NS_FD", peer_namespace],
-        ]
-        data = {"attrs": [["VETH_INFO_PEER", {"attrs": other}]]}
-        message = ifinfmsg()
-        message["attrs"] = [
-            ["IFLA_IFNAME", name],
-            ["IFLA_ADDRESS", hwaddr],
-            ["IFLA_LINKINFO", {"attrs": [["IFLA_INFO_KIND", "veth"], ["IFLA_INFO_DATA", data]]}],
-        ]
+        body = new_veth(name, hwaddr, peer, peer_hwaddr, peer_namespace)
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL
-        self.request(RTM_NEWLINK, flags, message, f"creating the veth pair {name}, {peer}")
+        self.ask(RTM_NEWLINK, flags, body, f"creating the veth pair {name}, {peer}")
 
     # Addresses
 
@@ -248,21 +208,12 @@ class Netlink(NetlinkSocket):
 
     def flagged_addresses(self, index: int) -> dict[IpInterface, int]:
         """Return the interface's addresses with their IFA_F_* bits; none if it is gone."""
-        return {
-            ipaddress.ip_interface(f"{_local(answer)}/{answer['prefixlen']}"): (
-                answer.get_attr("IFA_FLAGS") or answer["flags"]
-            )
-            for answer in self._listed_addresses(index)
-        }
-
-    def _listed_addresses(self, index: int) -> list[Any]:
-        message = ifaddrmsg()
-        message["index"] = index
         try:
-            answers = self.request(RTM_GETADDR, NLM_F_DUMP, message, "listing addresses")
+            answers = self.exchange_all(RTM_GETADDR, request(0, index), "listing addresses")
         except NoSuchDevice:
-            return []
-        return [answer for answer in answers if answer["index"] == index]
+            return {}
+        found = (read_interface(data, offset) for data, offset in answers)
+        return {address: flags for at, address, flags in found if at == index}
 
     def other_addresses(self, index: int, widest: int) -> set[ipaddress.IPv4Address]:
         """Return the IPv4 addresses of all other interfaces that this interface lacks; of scopes (RT_SCOPE_*)
@@ -284,42 +235,30 @@ class Netlink(NetlinkSocket):
         does; with `nodad` the kernel takes an IPv6 address at once, which it does for a TUN anyway.
         `lifetimes_s` are its preferred and valid lifetime, for ever by default.
         """
-        message = self._address(index, address)
+        broadcast, ifa_flags, life_s = None, 0, None
         if isinstance(address, ipaddress.IPv4Interface):
             if address.network.prefixlen < 31:  # RFC 3021: no broadcast on /31
-                broadcast = str(address.network.broadcast_address)
-                message["attrs"].append(["IFA_BROADCAST", broadcast])
+                broadcast = address.network.broadcast_address
         elif nodad:
-            message["flags"] = IFA_F_NODAD
+            ifa_flags = IFA_F_NODAD
         if lifetimes_s is not None:
             preferred_s, valid_s = (_lifetime(each) for each in lifetimes_s)
             # The kernel refuses a valid lifetime of 0, and a preferred one beyond it.
-            life = {
-                "ifa_preferred": min(preferred_s, max(valid_s, 1)),
-                "ifa_valid": max(valid_s, 1),
-            }
-            message["attrs"].append(["IFA_CACHEINFO", {**life, "cstamp": 0, "tstamp": 0}])
+            life_s = min(preferred_s, max(valid_s, 1)), max(valid_s, 1)
+        body = address_body(
+            index, address, broadcast=broadcast, flags=ifa_flags, lifetimes_s=life_s
+        )
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
-        self.request(RTM_NEWADDR, flags, message, f"adding address {address}")
+        self.ask(RTM_NEWADDR, flags, body, f"adding address {address}")
 
     def remove_address(self, index: int, address: IpInterface) -> None:
         """Remove an address; does nothing if the interface does not have it."""
         try:
-            self.request(
-                RTM_DELADDR, NLM_F_ACK, self._address(index, address), f"removing {address}"
-            )
+            body = address_body(index, address)
+            self.ask(RTM_DELADDR, NLM_F_ACK, body, f"removing {address}")
         except LinkError as error:
             if refused_with(error) != errno.EADDRNOTAVAIL:
                 raise
-
-    @staticmethod
-    def _address(index: int, address: IpInterface) -> Any:
-        message = ifaddrmsg()
-        message["family"] = _family(address)
-        message["prefixlen"] = address.network.prefixlen
-        message["index"] = index
-        message["attrs"] = [["IFA_LOCAL", str(address.ip)], ["IFA_ADDRESS", str(address.ip)]]
-        return message
 
     # Proxies
 
@@ -366,7 +305,7 @@ class Netlink(NetlinkSocket):
 
     def _routes_elsewhere(self, but: int, family: int) -> Iterator[tuple[bytes, int]]:
         """Yield (datagram, offset) of each route of which no hop is over the interface `but`."""
-        body = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0)
+        body = route_head(family)
         over: dict[int, tuple[NextHop, ...]] | None = None
         for data, at in self._dump(RTM_GETROUTE, body, "routes") or []:
             leaves_by = output_interfaces(data, at)
@@ -406,7 +345,7 @@ class Netlink(NetlinkSocket):
         """Return the groups for which the kernel has multicast routes, from whichever interface."""
         found: set[IpAddress] = set()
         for family in FAMILIES_MULTICAST:
-            body = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0)
+            body = route_head(family)
             for data, at in self._dump(RTM_GETROUTE, body, "multicast routes") or []:
                 group = routed_group(data, at)
                 if group is not None and group.is_multicast:
@@ -422,11 +361,9 @@ class Netlink(NetlinkSocket):
         interface.
         """
         for family in (socket.AF_INET, socket.AF_INET6):
-            message = rtmsg()
-            message["family"] = family
-            message["attrs"] = [["RTA_OIF", index]]
+            body = route_head(family) + u32(RTA_OIF, index)
             try:
-                for data, at in self.exchange(RTM_GETROUTE, NLM_F_DUMP, message, "listing routes"):
+                for data, at in self.exchange(RTM_GETROUTE, NLM_F_DUMP, body, "listing routes"):
                     found = reader.read(data, at)
                     if found is not None:
                         yield found
@@ -439,7 +376,7 @@ class Netlink(NetlinkSocket):
 
     def has_local_networks(self) -> bool:
         """Return whether the host has local IPv4 routes to whole networks (`ip route add local`)."""
-        body = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, RT_TABLE_LOCAL, 0, 0, 0, 0)
+        body = route_head(socket.AF_INET, RT_TABLE_LOCAL)
         answers = self._dump(RTM_GETROUTE, body, "local routes") or []
         return any(is_local_network(data, offset) for data, offset in answers)
 
@@ -454,39 +391,38 @@ class Netlink(NetlinkSocket):
             body = struct.pack("=B11x", family)  # struct fib_rule_hdr
             # A kernel without rules, or without that family, or the interface has left the namespace.
             with contextlib.suppress(LinkError, NoSuchDevice):
-                answers = self.exchange_raw(RTM_GETRULE, NLM_F_DUMP, body, "listing rules")
+                answers = self.exchange(RTM_GETRULE, NLM_F_DUMP, body, "listing rules")
                 rules += [read_rule(data, offset) for data, offset in answers]
         return rules
 
     def nexthops(self, index: int) -> dict[int, tuple[NextHop, ...]]:
         """The nexthop objects by number, with their hops over the interface."""
         try:
-            answers = self.exchange_raw(RTM_GETNEXTHOP, NLM_F_DUMP, bytes(8), "listing next hops")
+            answers = self.exchange(RTM_GETNEXTHOP, NLM_F_DUMP, bytes(8), "listing next hops")
             return hops_by_number((read_nexthop(data, at) for data, at in answers), index)
         except (LinkError, NoSuchDevice):  # before Linux 5.3, or the interface has left
             return {}
 
     def add_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:
         """Add or replace a route in the main table; an IPv4 network may go via an IPv6 gateway."""
-        message = self._route(index, network, via, RTPROT_STATIC)
+        body = route_body(index, network, via, RTPROT_STATIC)
         action = f"adding route {network}" + (f" via {via}" if via else "")
-        self.request(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, message, action)
+        self.ask(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, body, action)
 
     def remove_route(self, index: int, network: IpNetwork, via: IpAddress | None) -> None:
         """Remove what `add_route` added; does nothing if it is gone."""
-        self._remove(self._route(index, network, via, RTPROT_STATIC), network)
+        self._remove(route_body(index, network, via, RTPROT_STATIC), network)
 
     def add_lease_route(
         self, index: int, network: IpNetwork, via: IpAddress | None, metric: int
     ) -> None:
         """Add a route of DHCP behind those of the same metric, if it is not there; its gateway is on the
         link."""
-        message = self._route(index, network, via, RTPROT_DHCP)
-        message["flags"] = RTNH_F_ONLINK if via is not None else 0
-        message["attrs"].append(["RTA_PRIORITY", metric])
+        flags = RTNH_F_ONLINK if via is not None else 0
+        body = route_body(index, network, via, RTPROT_DHCP, flags=flags, metric=metric)
         action = f"adding route {network}" + (f" via {via}" if via else "")
         try:
-            self.request(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_APPEND, message, action)
+            self.ask(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_APPEND, body, action)
         except LinkError as error:
             if refused_with(error) != errno.EEXIST:
                 raise
@@ -495,44 +431,15 @@ class Netlink(NetlinkSocket):
         self, index: int, network: IpNetwork, via: IpAddress | None, metric: int
     ) -> None:
         """Remove what `add_lease_route` added; does nothing if it is gone."""
-        message = self._route(index, network, via, RTPROT_DHCP)
-        message["attrs"].append(["RTA_PRIORITY", metric])
-        self._remove(message, network)
+        self._remove(route_body(index, network, via, RTPROT_DHCP, metric=metric), network)
 
-    def _remove(self, message: rtmsg, network: IpNetwork) -> None:
+    def _remove(self, body: bytes, network: IpNetwork) -> None:
         try:
-            self.request(RTM_DELROUTE, NLM_F_ACK, message, f"removing route {network}")
+            self.ask(RTM_DELROUTE, NLM_F_ACK, body, f"removing route {network}")
         except LinkError as error:
             if refused_with(error) != errno.ESRCH:
                 raise
 
-    @staticmethod
-    def _route(index: int, network: IpNetwork, via: IpAddress | None, protocol: int) -> rtmsg:
-        message = rtmsg()
-        message["family"] = _family(network)
-        message["dst_len"] = network.prefixlen
-        message["table"] = RT_TABLE_MAIN
-        message["proto"] = protocol
-        message["type"] = RTN_UNICAST
-        message["scope"] = (
-            RT_SCOPE_LINK if via is None and network.version == 4 else RT_SCOPE_UNIVERSE
-        )
-        attributes: list[list[Any]] = [["RTA_OIF", index]]
-        if network.prefixlen:
-            attributes.append(["RTA_DST", str(network.network_address)])
-        if via is not None:
-            if via.version == network.version:
-                attributes.append(["RTA_GATEWAY", str(via)])
-            else:
-                attributes.append(["RTA_VIA", {"family": _family(via), "addr": str(via)}])
-        message["attrs"] = attributes
-        return message
-
 
 def _is_global(ip: IpAddress | None) -> TypeGuard[ipaddress.IPv6Address]:
     return isinstance(ip, ipaddress.IPv6Address) and not ip.is_link_local and not ip.is_multicast
-
-
-def _local(answer: Any) -> str:
-    # For a point-to-point address IFA_ADDRESS is the peer's address, and IFA_LOCAL ours.
-    return str(answer.get_attr("IFA_LOCAL") or answer.get_attr("IFA_ADDRESS"))

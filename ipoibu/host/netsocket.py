@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A blocking netlink socket: sequence numbers, dumps, and errors with the kernel's reasons.
 
-We do not use pyroute2's socket classes: each runs an event loop, and they hide the overrun (ENOBUFS)
-that the route sync has to notice.
+The route sync has to notice an overrun (ENOBUFS), which libraries for netlink hide.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from ipoibu.base.closing import Closing
 from ipoibu.base.errors import LinkError, NoSuchDevice, NotPermitted
@@ -59,40 +58,18 @@ class NetlinkSocket(Closing):
         if self._kept is not None:
             self._kept.close()
 
-    def request(self, kind: int, flags: int, message: Any, action: str) -> list[Any]:
-        """Send the pyroute2 `message` and return the decoded answers.
-
-        `action` begins the text of an error.
-        """
-        decoder = type(message)
-        for _ in range(_DUMP_TRIES):
-            answers: list[Any] = []
-            for data, offset in self.exchange(kind, flags, message, action):
-                answer = decoder(data, offset=offset)
-                answer.decode()
-                answers.append(answer)
-            if not self.was_interrupted:
-                break
-        return answers
+    def ask(self, kind: int, flags: int, body: bytes, action: str) -> list[tuple[bytes, int]]:
+        """As `exchange`, with all answers."""
+        return list(self.exchange(kind, flags, body, action))
 
     def exchange(
-        self, kind: int, flags: int, message: Any, action: str
+        self, kind: int, flags: int, body: bytes, action: str
     ) -> Iterator[tuple[bytes, int]]:
-        """Send the pyroute2 `message`, and yield (datagram, offset) of each encoded answer.
+        """Send a message, which is `body` behind its netlink header, and yield (datagram, offset) of each
+        answer. `action` begins the text of an error.
 
         Afterwards `was_interrupted` says whether the kernel's state changed during a dump.
         """
-        header = message["header"]
-        header["type"] = kind
-        header["flags"] = 0
-        message.reset()
-        message.encode()
-        return self.exchange_raw(kind, flags, bytes(message.data[16:]), action)
-
-    def exchange_raw(
-        self, kind: int, flags: int, body: bytes, action: str
-    ) -> Iterator[tuple[bytes, int]]:
-        """Send a message whose bytes behind the netlink header are `body`; yield what `exchange` yields."""
         self.was_interrupted = False
         self._sequence += 1
         length, flags = 16 + len(body), NLM_F_REQUEST | flags
@@ -114,7 +91,7 @@ class NetlinkSocket(Closing):
     def exchange_all(self, kind: int, body: bytes, action: str) -> list[tuple[bytes, int]]:
         """Return all answers to a dump, which the method repeats if the kernel's state changed meanwhile."""
         for _ in range(_DUMP_TRIES):
-            answers = list(self.exchange_raw(kind, NLM_F_DUMP, body, action))
+            answers = list(self.exchange(kind, NLM_F_DUMP, body, action))
             if not self.was_interrupted:
                 break
         return answers

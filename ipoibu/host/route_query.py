@@ -129,7 +129,7 @@ def find_route(
     for number, value in attributes:
         body += struct.pack("=HH", 4 + len(value), number) + value + bytes(-len(value) % 4)
     try:
-        yield from kernel.exchange_raw(RTM_GETROUTE, 0, body, "asking for a route")
+        yield from kernel.exchange(RTM_GETROUTE, 0, body, "asking for a route")
     except (IpoibuError, OSError):
         return
 
@@ -149,7 +149,7 @@ def _nexthop(kernel: NetlinkSocket, number: int) -> tuple[int, int, bytes]:
     """Return the number, interface and group of a nexthop object; zeros if it is gone."""
     body = bytes(8) + struct.pack("=HHI", 8, _NHA_ID, number)
     try:
-        for data, offset in kernel.exchange_raw(RTM_GETNEXTHOP, 0, body, "asking for a next hop"):
+        for data, offset in kernel.exchange(RTM_GETNEXTHOP, 0, body, "asking for a next hop"):
             found, interface, _, group = read_nexthop(data, offset)
             return found, interface, group
     except (IpoibuError, OSError):

@@ -28,7 +28,7 @@ PROJECT: Final = Path(__file__).parents[2]
 CONTAINER: Final = PROJECT / "packaging/container"
 MIRROR: Final = "http://deb.debian.org/debian"
 BASE: Final = "localhost/debian:bookworm-slim"
-PACKAGES: Final = ("pyroute2>=0.7.12", "cffi", "pyseccomp", "cython<3.2", "setuptools", "wheel")
+PACKAGES: Final = ("cffi", "pyseccomp", "cython<3.2", "setuptools", "wheel")
 # The least that a container may have, and the usual: a machine's own limits may be lower than podman's.
 CONFIG: Final = """\
 [containers]

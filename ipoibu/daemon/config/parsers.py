@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Readers of option texts. Each returns the value, or raises a `UsageError` of one line.
 
-This module imports modules that load the C core or pyroute2 only when a text needs them, because the
+This module imports modules that load the C core or netlink only when a text needs them, because the
 command line imports it at every start.
 """
 

@@ -38,7 +38,7 @@ def test_a_request_on_a_closed_socket_says_what_failed() -> None:
     netlink = NetlinkSocket()
     netlink.close()
     with pytest.raises(LinkError, match=r"^listing links: Bad file descriptor"):
-        netlink.exchange_raw(18, NLM_F_DUMP, bytes(16), "listing links")
+        netlink.exchange(18, NLM_F_DUMP, bytes(16), "listing links")
 
 
 @pytest.mark.parametrize(

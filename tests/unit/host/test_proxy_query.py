@@ -24,7 +24,7 @@ class Kernel:
         self.route: bytes | None = None
         self.nexthops: dict[int, bytes] = {}
 
-    def exchange_raw(
+    def exchange(
         self, kind: int, flags: int, body: bytes, action: str
     ) -> Iterator[tuple[bytes, int]]:
         if kind == RTM_GETROUTE:

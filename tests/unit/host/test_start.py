@@ -39,14 +39,3 @@ def run(program: str) -> None:
 )
 def test_the_start_does_not_load_what_few_interfaces_need(module: str) -> None:
     run(f"{START}; import sys; assert {module!r} not in sys.modules")
-
-
-def test_a_program_gets_the_whole_of_pyroute2_afterwards() -> None:
-    run(
-        f"{START}; import pyroute2; assert pyroute2.IPRoute and pyroute2.netlink.rtnl.ifinfmsg;"
-        " from pyroute2 import NDB"
-    )
-
-
-def test_a_program_that_has_loaded_pyroute2_keeps_it() -> None:
-    run(f"import pyroute2, sys; {START}; assert sys.modules['pyroute2'] is pyroute2")
