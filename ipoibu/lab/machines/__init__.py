@@ -5,6 +5,7 @@ Where to look:
 
 - `runner`: boots kernels, runs a command in each
 - `wire`: the Ethernet between them
+- `memory`: where their memory is
 - `link`: one link of two hosts
 - `judge`: the kernel's own ib_ipoib as the judge
 - `__main__`: runs a script in machines by hand

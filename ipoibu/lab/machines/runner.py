@@ -19,7 +19,6 @@ import signal
 import site
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,13 +29,16 @@ from typing import BinaryIO, Self
 from ipoibu.base.closing import Starting
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
+from ipoibu.lab.machines.memory import memory_place
 from ipoibu.lab.machines.wire import Wire
 from ipoibu.sandbox.libc import PR_SET_CHILD_SUBREAPER, prctl
 
 ROOT = Path(__file__).resolve().parents[3]  # where the package is: the checkout or site-packages
 INSIDE = Path(__file__).resolve().parent / "inside"
 SCENARIOS = INSIDE.parent / "scenarios"
+BUILD = INSIDE.parent / "kernel" / "build"
 
+MEMORY_MIB = 512  # of a machine that asks for nothing else
 STREAM_BYTES = 16 << 20  # kept of one guest's output; the runner drops the rest
 GRACE_S = 3.0  # the other guests get this long to end when one guest has failed
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
@@ -103,10 +105,9 @@ class Result:
 
 def find_kernel() -> Path:
     """Return the lab kernel, building it first when there is none (minutes; progress on stderr)."""
-    script = INSIDE.parent / "kernel" / "build"
-    build = subprocess.run(["bash", script], stdout=subprocess.PIPE, text=True, check=False)
+    build = subprocess.run(["bash", BUILD], stdout=subprocess.PIPE, text=True, check=False)
     if build.returncode != 0:
-        raise LabError(f"{script} failed with status {build.returncode}")
+        raise LabError(f"{BUILD} failed with status {build.returncode}")
     return Path(build.stdout.strip())
 
 
@@ -138,7 +139,7 @@ def run(
     names: Sequence[str] = "abcdefgh",
     env: Mapping[str, str] | None = None,
     timeout_s: float = 60,
-    mem_mib: int = 512,
+    mem_mib: int = MEMORY_MIB,
     kernel_arguments: Sequence[Sequence[str]] = (),
     directory: Path | None = None,
     copy_to: BinaryIO | None = None,
@@ -266,7 +267,7 @@ class Guest(Starting):
         wire_fd: int | None = None,
         cpu: int | None = None,
         env: Mapping[str, str] | None = None,
-        mem_mib: int = 512,
+        mem_mib: int = MEMORY_MIB,
         kernel_arguments: Sequence[str] = (),
         copy_to: BinaryIO | None = None,
     ) -> None:
@@ -318,10 +319,14 @@ class Guest(Starting):
         if self._wire_fd is not None:
             inherited.append(self._wire_fd)
         try:
+            memory, unfit = memory_place(self._count * self._mem_mib << 20)
             with (here / "host.log").open("wb") as host_log:
+                for place in unfit:
+                    host_log.write(f"memory in {memory.path}: {place.path} {place.lack}\n".encode())
+                host_log.flush()
                 self._process = subprocess.Popen(
                     self._arguments(),
-                    env={"PATH": os.defpath, "TMPDIR": str(_memory_directory(self._mem_mib << 20))},
+                    env={"PATH": os.defpath, "TMPDIR": str(memory.path)},
                     stdin=subprocess.DEVNULL,
                     stdout=host_log,
                     stderr=subprocess.STDOUT,
@@ -502,18 +507,6 @@ def _start_hooks() -> list[Path]:
 def _only_runs_code(pth: str) -> bool:
     lines = [line for line in pth.splitlines() if line.strip() and not line.startswith("#")]
     return all(line.startswith(("import ", "import\t")) for line in lines)
-
-
-def _memory_directory(needed_bytes: int) -> Path:
-    """Return the directory for the file that is a guest's memory: in RAM if there is room.
-
-    A container's /dev/shm may hold only 64 MB, and a guest that outgrows it dies of SIGBUS.
-    """
-    places = (Path("/dev/shm"), Path(tempfile.gettempdir()))
-    for place in places:
-        if place.is_dir() and shutil.disk_usage(place).free > needed_bytes:
-            return place
-    raise LabError(f"no {needed_bytes >> 20} MiB for a guest in {places[0]} or {places[1]}")
 
 
 def _reap_group(group: int) -> None:
