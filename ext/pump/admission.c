@@ -24,8 +24,9 @@ static const struct in6_addr all_ipv4 = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
 /* The same for IPv6. No message is about this address, which is a multicast one. */
 static const struct in6_addr all_ipv6 = {.s6_addr = {0xff}};
 
-/* How much the engine needs a message; each rank may fill more of the event ring. */
-enum rank { NO_CONCERN, STRANGER, OVERHEARD, KNOWN, AWAITED };
+/* What a message is to the engine: nothing, a neighbour's question for others, something that
+ * concerns us, an answer for which it waits. */
+enum rank { NO_CONCERN, OVERHEARD, CONCERN, AWAITED };
 
 struct message {
     struct in6_addr about;  /* the address of which the message gives the owner */
@@ -135,11 +136,20 @@ static enum rank rank_of(struct ipu_admission *admission, const struct ipu_neigh
         return AWAITED;
     bool for_us = is_for_us(&admission->own, message);
     if (ipu_neigh_find(neigh, &message->about) != NULL)
-        return message->asks && !for_us ? OVERHEARD : KNOWN;
+        return message->asks && !for_us ? OVERHEARD : CONCERN;
     if (for_us)
-        return STRANGER;
+        return CONCERN;
     bool probes = IN6_IS_ADDR_UNSPECIFIED(&message->about);
-    return probes && ipu_neigh_find(neigh, &message->target) != NULL ? KNOWN : NO_CONCERN;
+    return probes && ipu_neigh_find(neigh, &message->target) != NULL ? CONCERN : NO_CONCERN;
+}
+
+/* Whoever asks us becomes a neighbour; one that has answered is at its address. */
+static bool is_known(const struct ipu_neigh_table *neigh, const struct ipu_resolution *answered,
+                     const struct message *message)
+{
+    bool probes = IN6_IS_ADDR_UNSPECIFIED(&message->about);
+    const struct in6_addr *ip = probes ? &message->target : &message->about;
+    return ipu_neigh_find(neigh, ip) != NULL && ipu_resolution_knows(answered, ip);
 }
 
 /* The count of the sender in this second; senders with the same hash share one. */
@@ -165,15 +175,19 @@ static void begin_second(struct ipu_admission *admission, uint64_t now)
 
 enum ipu_admission_verdict ipu_admission_judge_untrusted(struct ipu_admission *admission,
                                                          const struct ipu_neigh_table *neigh,
+                                                         const struct ipu_resolution *answered,
                                                          const struct ipu_admission_sender *sender,
                                                          const uint8_t *frame, size_t len,
                                                          uint32_t room)
 {
     struct message message;
     uint64_t now = now_s();
-    enum rank rank = STRANGER;
-    if (parse_untrusted(frame, len, &message))
+    enum rank rank = CONCERN;
+    bool known = false;
+    if (parse_untrusted(frame, len, &message)) {
         rank = rank_of(admission, neigh, &message, now);
+        known = is_known(neigh, answered, &message);
+    }
     if (rank == NO_CONCERN)
         return IPU_ADMIT_UNCONCERNED;
     if (rank == AWAITED)
@@ -183,10 +197,9 @@ enum ipu_admission_verdict ipu_admission_judge_untrusted(struct ipu_admission *a
     /* A neighbour that scans the link must not use up what its requests to us need. */
     if (rank == OVERHEARD && *count >= IPU_ADMISSION_OVERHEARD)
         return IPU_ADMIT_UNCONCERNED;
-    bool is_known = rank >= OVERHEARD;
-    uint32_t *all = is_known ? &admission->known : &admission->strangers;
-    uint32_t max = is_known ? IPU_ADMISSION_KNOWN : IPU_ADMISSION_STRANGERS;
-    uint32_t least = is_known ? ROOM_KNOWN : ROOM_STRANGERS;
+    uint32_t *all = known ? &admission->known : &admission->strangers;
+    uint32_t max = known ? IPU_ADMISSION_KNOWN : IPU_ADMISSION_STRANGERS;
+    uint32_t least = known ? ROOM_KNOWN : ROOM_STRANGERS;
     if (room < least || *count >= IPU_ADMISSION_PER_SENDER || *all >= max)
         return IPU_ADMIT_NOT;
     (*count)++;

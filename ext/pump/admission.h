@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "pump/neigh.h"
+#include "pump/resolution.h"
 
 /*
  * Selects the ARP and ND messages that the engine gets when there are more than it can read, which
@@ -17,8 +18,8 @@
 enum {
     IPU_ADMISSION_PER_SENDER = 256, /* of one queue pair: a router with many neighbours, */
     IPU_ADMISSION_OVERHEARD = 64,   /* requests of a neighbour for others among them */
-    IPU_ADMISSION_STRANGERS = 500,  /* of all hosts that are no neighbours */
-    IPU_ADMISSION_KNOWN = 2000,     /* about neighbours: at most so many restart at once */
+    IPU_ADMISSION_STRANGERS = 500,  /* of all hosts that have never answered */
+    IPU_ADMISSION_KNOWN = 2000,     /* about neighbours that have: so many restart at once */
     IPU_ADMISSION_ANSWERS = 16,     /* to each of our questions */
     IPU_ADMISSION_OWN_MAX = 3074,   /* our addresses, others that we answer for, all */
     IPU_ADMISSION_SLOTS = 1024,     /* of senders, and of questions */
@@ -66,10 +67,12 @@ int ipu_admission_set_own(struct ipu_admission *admission, const struct in6_addr
 /* Notes that we send a frame, from the encapsulation header on: the frame may be a request. */
 void ipu_admission_sent(struct ipu_admission *admission, const uint8_t *frame, size_t len);
 
-/* Decides about an ARP or ND message, from the encapsulation header on. `room` is the free part of
+/* Decides about an ARP or ND message, from the encapsulation header on. `neigh` has the neighbours,
+ * and `answered` knows which of them have answered. `room` is the free part of
  * the event ring, in IPU_ADMISSION_ROOM_PARTS. */
 enum ipu_admission_verdict ipu_admission_judge_untrusted(struct ipu_admission *admission,
                                                          const struct ipu_neigh_table *neigh,
+                                                         const struct ipu_resolution *answered,
                                                          const struct ipu_admission_sender *sender,
                                                          const uint8_t *frame, size_t len,
                                                          uint32_t room);

@@ -141,8 +141,8 @@ static void pass_to_engine_untrusted(struct ipu_pump *pump, const uint8_t *frame
                                                 .qpn = src_qpn};
     uint32_t room = ipu_ring_free_bytes(&pump->events) /
                     (pump->events.capacity_bytes / IPU_ADMISSION_ROOM_PARTS);
-    switch (
-        ipu_admission_judge_untrusted(&pump->admission, &pump->neigh, &sender, frame, len, room)) {
+    switch (ipu_admission_judge_untrusted(&pump->admission, &pump->neigh, &pump->resolution,
+                                          &sender, frame, len, room)) {
     case IPU_ADMIT_UNCONCERNED:
         IPU_COUNT(pump, rx_unconcerned);
         return;

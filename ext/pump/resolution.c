@@ -229,6 +229,11 @@ void ipu_resolution_answered(struct ipu_resolution *resolution, const struct in6
     give_back(resolution, begun);
 }
 
+bool ipu_resolution_knows(const struct ipu_resolution *resolution, const struct in6_addr *ip)
+{
+    return is_known(resolution, ipu_hash_16(&resolution->seed, ip));
+}
+
 bool ipu_resolution_report(struct ipu_resolution *resolution, uint64_t now_ms)
 {
     if (resolution->reported_ms != 0 && now_ms - resolution->reported_ms < REPORT_MS)

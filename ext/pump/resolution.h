@@ -111,6 +111,9 @@ bool ipu_resolution_may_ask(struct ipu_resolution *resolution, struct ipu_resolu
 void ipu_resolution_answered(struct ipu_resolution *resolution, const struct in6_addr *next_hop,
                              uint64_t now_ms);
 
+/* Returns whether the host has ever answered, as far as we remember. */
+bool ipu_resolution_knows(const struct ipu_resolution *resolution, const struct in6_addr *ip);
+
 /* Returns whether to report a refusal to the engine, once a second. */
 bool ipu_resolution_report(struct ipu_resolution *resolution, uint64_t now_ms);
 

@@ -86,11 +86,19 @@ static void own(struct in6_addr ip, bool ours)
     run((struct ipu_command){.type = IPU_COMMAND_OWN_SET, .own_set = {.ip = ip, .ours = ours}});
 }
 
+/* `action` is that of a neighbour which has answered (SEND), or has only asked (NOTIFY). */
+static void know_as(struct in6_addr ip, enum ipu_neigh_action action)
+{
+    run((struct ipu_command){.type = IPU_COMMAND_NEIGH_SET,
+                             .neigh_set = {.next_hop = ip,
+                                           .dest = {.qpn = 0x55, .gid = {{{0xfe, 0x80}}}},
+                                           .mtu = MTU,
+                                           .action = action}});
+}
+
 static void know(struct in6_addr ip)
 {
-    run((struct ipu_command){
-        .type = IPU_COMMAND_NEIGH_SET,
-        .neigh_set = {.next_hop = ip, .dest = {.qpn = 0x55, .gid = {{{0xfe, 0x80}}}}, .mtu = MTU}});
+    know_as(ip, IPU_NEIGH_SEND);
 }
 
 static void begin(uint32_t event_bytes)
@@ -101,7 +109,7 @@ static void begin(uint32_t event_bytes)
         .mtu = MTU,
         .rx_frames = FRAMES,
         .tx_frames = FRAMES,
-        .neigh_max = 16,
+        .neigh_max = 64,
         .route_max = 16,
         .ah_max = 16,
         .command_bytes = 1 << 17,
@@ -259,6 +267,30 @@ static void a_router_that_is_a_neighbour_is_heard_beside_invented_ones(void)
 }
 
 /* Nobody reads the events: the strangers leave room for answers that the engine asked for. */
+/* Whoever asks us becomes a neighbour, and gets no share of those that have answered by it. */
+static void a_neighbour_that_has_answered_is_heard_beside_those_that_have_not(void)
+{
+    begin(1 << 20);
+    know(address4(9));
+    for (uint8_t host = 100; host < 110; host++)
+        know_as(address4(host), IPU_NEIGH_NOTIFY);
+    for (uint32_t i = 0; i < 8000; i++) {
+        ask4((uint8_t)(100 + i % 10), i % 2 ? OURS : OTHER, 100 + i);
+        drain();
+    }
+    uint64_t passed = counter("rx_control");
+    CHECK(passed < 8000);
+    for (int i = 0; i < 16; i++) {
+        ask4(9, OURS, 7);
+        drain();
+    }
+    CHECK_EQ(counter("rx_control") - passed, 16);
+    know_as(address4(9), IPU_NEIGH_NOTIFY); /* it has answered long ago */
+    ask4(9, OURS, 7);
+    CHECK_EQ(counter("rx_control") - passed, 17);
+    end();
+}
+
 static void an_answer_finds_room_that_strangers_leave(void)
 {
     begin(1 << 13);
@@ -291,6 +323,7 @@ int main(void)
     RUN(one_sender_and_all_strangers_together_have_a_bound);
     RUN(a_neighbour_that_scans_the_link_still_reaches_us);
     RUN(a_router_that_is_a_neighbour_is_heard_beside_invented_ones);
+    RUN(a_neighbour_that_has_answered_is_heard_beside_those_that_have_not);
     RUN(an_answer_finds_room_that_strangers_leave);
     return 0;
 }

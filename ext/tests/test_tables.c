@@ -131,12 +131,16 @@ static void questions_share_their_places(void)
     }
     /* The latest question has its place, whatever came before. */
     struct ipu_neigh_table nobody;
+    struct ipu_resolution none;
     CHECK_EQ(ipu_neigh_init(&nobody, 1, NULL), 0);
+    CHECK_EQ(ipu_resolution_init(&none, 1, NULL), 0);
     uint8_t answer[4 + 56] = {0x08, 0x06, 0, 0, 0, 32, 0x08, 0, 20, 4, 0, 2};
     memcpy(answer + 4 + 28, question + 4 + 52, 4);
     struct ipu_admission_sender sender = {.qpn = 7};
-    CHECK_EQ(ipu_admission_judge_untrusted(&admission, &nobody, &sender, answer, sizeof answer, 1),
+    CHECK_EQ(ipu_admission_judge_untrusted(&admission, &nobody, &none, &sender, answer,
+                                           sizeof answer, 1),
              IPU_ADMIT);
+    ipu_resolution_free(&none);
     ipu_neigh_free(&nobody);
     ipu_admission_free(&admission);
 }

@@ -114,6 +114,10 @@ PROXY_NETWORKS_MAX: Final = 1024  # networks of `--proxy` and `ipoibu neigh add 
 PROXY_GROUPS_MAX: Final = 1024  # solicited-node groups that we join for hosts behind us
 PROXY_ENUMERATED_MAX: Final = 256  # addresses of an IPv6 network whose groups we join all
 PROXY_ANSWERS_MAX: Final = 64  # answers that wait for their delay; Linux proxy_qlen
+PROXY_STRANGERS_MAX: Final = 48  # of them, to hosts that have never answered us
+# Questions about routes to hosts behind us: half of the strangers' messages that the pump passes up.
+PROXY_STRANGERS_PER_S: Final = 250.0
+PROXY_STRANGERS_BURST: Final = 250.0
 PROXY_DELAY_MAX_S: Final = 60.0  # a larger value of proxy_delay counts as this
 ADDRESSES_MAX: Final = 1024  # own addresses; the engine refuses, counts and logs a further one
 ARP_PROBES: Final = 3  # RFC 5227 §1.1 PROBE_NUM

@@ -199,11 +199,14 @@ _ENGINE: Final = (
     ),
     Table(
         "answers for hosts behind us that wait for their delay",
-        ("proto/neigh/proxy_networks.py:ProxyNetworks._waiting",),
+        (
+            "proto/neigh/proxy_networks.py:ProxyNetworks._waiting",
+            "proto/neigh/proxy_networks.py:ProxyNetworks._strangers",
+        ),
         (_LINK,),
         limits.PROXY_ANSWERS_MAX,
         1500,
-        "the new request gets no answer",
+        "the new request gets no answer; strangers have PROXY_STRANGERS_MAX of the places",
         "proxy_answers_full",
     ),
     Table(

@@ -21,6 +21,8 @@ from ipoibu.base.limits import (
     PROXY_ENUMERATED_MAX,
     PROXY_GROUPS_MAX,
     PROXY_NETWORKS_MAX,
+    PROXY_STRANGERS_MAX,
+    PROXY_STRANGERS_PER_S,
 )
 from ipoibu.daemon.config.parsers import Proxied
 from ipoibu.daemon.control.client import Client
@@ -244,8 +246,14 @@ def _counted(state: ProxyState) -> Iterator[Finding]:
             "ip route add NETWORK via ROUTER, on the hosts of the link",
         ),
         "proxy_answers_full": (
-            f"drops requests while {PROXY_ANSWERS_MAX} answers wait for proxy_delay",
+            f"drops requests while {PROXY_ANSWERS_MAX} answers, or {PROXY_STRANGERS_MAX} to hosts"
+            " that have never answered, wait for proxy_delay",
             slower,
+        ),
+        "proxy_limited": (
+            f"looks at {PROXY_STRANGERS_PER_S:.0f} requests a second of hosts that have never"
+            " answered, not at further ones",
+            None,
         ),
         "proxy_conflict": ("saw another host use an address behind it: its log names both", None),
     }

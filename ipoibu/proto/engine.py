@@ -93,7 +93,9 @@ class Engine(EnginePart):
         self._host_addresses = HostAddresses(context, self._addresses)
         self._proxies = ProxyEntries(context, self._groups)
         answers: dict[int, Callable[[AskProxy], None]] = {}
-        self._proxied = ProxyNetworks(context, self._groups, resolvers, answers)
+        self._proxied = ProxyNetworks(
+            context, self._groups, resolvers, answers, self._neighbours.has_answered_from
+        )
         self._moves = Moves(context, self._announce_again)
         self._is_moving = False
         self._arp = ArpResolver(

@@ -96,7 +96,7 @@ class ArpResolver:
             self._context.emit(AskArp(message, _is_multicast(source)))
         elif not self._answers(sender, message.target_ip):
             self._note_sender(now, message)
-            self._ask_proxy(message, _is_multicast(source))
+            self._ask_proxy(now, message, _is_multicast(source))
         else:
             self._neighbours.introduced(now, sender, hwaddr)
             if message.operation == arp.REQUEST:
@@ -109,7 +109,7 @@ class ArpResolver:
         """Take what the kernel does with packets to the address that `request` asks for."""
         sender = request.sender_ip
         if not self._host.answers_by(delivery, sender, request.target_ip):
-            self._ask_proxy(request, is_multicast)
+            self._ask_proxy(now, request, is_multicast)
             return
         if sender != _NO_ADDRESS:
             self._neighbours.introduced(now, sender, request.sender_hwaddr)
@@ -143,13 +143,15 @@ class ArpResolver:
         if sender == message.target_ip:
             self._moves.heard(now)
 
-    def _ask_proxy(self, message: arp.Arp, is_multicast: bool) -> None:
+    def _ask_proxy(self, now: float, message: arp.Arp, is_multicast: bool) -> None:
         if (
             message.operation == arp.REQUEST
             and not self._addresses.is_directed_broadcast(message.target_ip)
             and self._proxied.concerns(message.sender_ip, message.target_ip)
         ):
-            self._context.emit(AskProxy(message, message.sender_hwaddr, is_multicast))
+            question = AskProxy(message, message.sender_hwaddr, is_multicast)
+            if self._proxied.may_ask(now, question):
+                self._context.emit(question)
 
     def _is_answer(self, source: FrameSource, message: arp.Arp) -> bool:
         is_reply = message.operation == arp.REPLY and not _is_multicast(source)

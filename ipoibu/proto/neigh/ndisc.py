@@ -175,7 +175,7 @@ class NdResolver:
         is_ours = self._addresses.is_ours(message.target) or is_optimistic
         if not is_ours and message.target not in self._proxies:
             if message.target not in self._addresses:  # else a tentative one
-                self._ask_proxy(message, message.lladdr or _sender(source))
+                self._ask_proxy(now, message, message.lladdr or _sender(source))
             return
         if message.lladdr is not None:
             self._neighbours.introduced(now, message.source, message.lladdr)
@@ -205,12 +205,14 @@ class NdResolver:
         else:
             if prober is not None:
                 self._neighbours.suspect(now, message.target, prober)
-            self._ask_proxy(message, None)
+            self._ask_proxy(now, message, None)
 
-    def _ask_proxy(self, message: NeighbourSolicitation, asker: HwAddr | None) -> None:
+    def _ask_proxy(self, now: float, message: NeighbourSolicitation, asker: HwAddr | None) -> None:
         if self._proxied.concerns(message.source, message.target):
             is_multicast = message.destination.is_multicast
-            self._context.emit(AskProxy(message, asker, is_multicast))
+            question = AskProxy(message, asker, is_multicast)
+            if self._proxied.may_ask(now, question):
+                self._context.emit(question)
 
     def proxy_asked(self, now: float, question: AskProxy, route: ProxyRoute | None) -> None:
         """Take the kernel's route to the target of a solicitation."""

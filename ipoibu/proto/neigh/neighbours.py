@@ -78,6 +78,7 @@ class _Entry:
     published: NeighAction | None = None
     refusals: int = 0  # by the pump, in a row
     owner: _QueuePair | None = None  # as `Neighbours._owners` has it
+    answered_from: _QueuePair | None = None  # the last time that it answered
 
 
 class Neighbours:
@@ -203,6 +204,13 @@ class Neighbours:
         """Return whether the neighbour has ever answered, as long as it has its entry."""
         entry = self._entries.get(ip)
         return entry is not None and entry.confirmed
+
+    def has_answered_from(self, ip: IpAddress, hwaddr: HwAddr | None) -> bool:
+        """Return whether the neighbour's last answer gave that address: others may speak in its name."""
+        entry = self._entries.get(ip)
+        if entry is None or hwaddr is None:
+            return False
+        return entry.answered_from == (hwaddr.qpn, hwaddr.gid)
 
     def is_asked(self, ip: IpAddress) -> bool:
         """Return whether we wait for an answer about `ip`."""
@@ -448,6 +456,7 @@ class Neighbours:
             if not owned:
                 del self._owners[entry.owner]
         if owner is not None:
+            entry.answered_from = owner
             self._owners.setdefault(owner, {})[entry.ip] = None
         entry.owner = owner
 

@@ -6,6 +6,10 @@ An answer follows the kernel's proxy (pneigh): it asks the routes at each reques
 a random part of `proxy_delay` unless the request came to us alone. Beyond the kernel we announce single
 addresses, and move their traffic to us, when they come to be behind us and when our hardware address has
 changed.
+
+Anybody can ask in the name of hosts that do not exist. So strangers, who have never answered a question of
+ours, share a part of the questions about routes and of the places for answers that wait, and neighbours
+that have answered have the rest.
 """
 
 from __future__ import annotations
@@ -21,10 +25,14 @@ from ipoibu.base.limits import (
     PROXY_ENUMERATED_MAX,
     PROXY_GROUPS_MAX,
     PROXY_NETWORKS_MAX,
+    PROXY_STRANGERS_BURST,
+    PROXY_STRANGERS_MAX,
+    PROXY_STRANGERS_PER_S,
 )
 from ipoibu.proto.context import EngineContext, Resolver, is_host
 from ipoibu.proto.effects import AskProxy
 from ipoibu.proto.groups.groups import Groups
+from ipoibu.proto.machine.ratelimit import TokenBucket
 from ipoibu.proto.neigh.host_addresses import ALL_IPV4
 from ipoibu.wire.mgid import solicited_node
 
@@ -65,7 +73,8 @@ class ProxyRules:
 
 
 class ProxyNetworks:
-    """The hosts behind us; `answer` by IP version sends one answer."""
+    """The hosts behind us; `answers` by IP version sends one answer, and `is_known(sender, asker)` says
+    whether the sender has ever answered from that address."""
 
     def __init__(
         self,
@@ -73,11 +82,13 @@ class ProxyNetworks:
         groups: Groups,
         resolvers: Mapping[int, Resolver],
         answers: Mapping[int, Callable[[AskProxy], None]],
+        is_known: Callable[[IpAddress, HwAddr | None], bool],
     ) -> None:
         self._context = context
         self._groups = groups
         self._resolvers = resolvers
         self._answers = answers
+        self._is_known = is_known
         self._rules = ProxyRules()
         self._networks: dict[tuple[int, int], set[int]] = {}  # by version and prefix length
         self._owned: frozenset[IpAddress] = frozenset()
@@ -85,6 +96,8 @@ class ProxyNetworks:
         self._behind: frozenset[IpAddress] = frozenset()
         self._announcements: dict[IpAddress, int] = {}  # how many each address has left
         self._waiting: dict[tuple[IpAddress, HwAddr | None], AskProxy] = {}
+        self._strangers: set[tuple[IpAddress, HwAddr | None]] = set()  # of those that wait
+        self._questions = TokenBucket(PROXY_STRANGERS_PER_S, PROXY_STRANGERS_BURST)
         self._is_up = False
 
     def change(self, now: float, rules: ProxyRules) -> None:
@@ -128,6 +141,14 @@ class ProxyNetworks:
             self._context.timers.cancel(self._ring_answer, key)
         self._announcements.clear()
         self._waiting.clear()
+        self._strangers.clear()
+
+    def may_ask(self, now: float, question: AskProxy) -> bool:
+        """Return whether to ask the kernel about this request: a question costs more than the request."""
+        if self._is_known(question.sender, question.asker) or self._questions.take(now):
+            return True
+        self._context.count("proxy_limited")
+        return False
 
     def concerns(self, sender: IpAddress, target: IpAddress) -> bool:
         """Return whether the kernel's route decides about this request for a host that is not ours."""
@@ -156,10 +177,9 @@ class ProxyNetworks:
             self._send(question)
         elif key in self._waiting:
             pass  # the asker has repeated its request
-        elif len(self._waiting) >= PROXY_ANSWERS_MAX:
+        elif not self._take_place(key, question):
             self._context.count("proxy_answers_full")
         else:
-            self._waiting[key] = question
             self._context.timers.arm(
                 self._ring_answer, key, now + self._context.rng.uniform(0, delay_s)
             )
@@ -174,6 +194,17 @@ class ProxyNetworks:
             self._context.warn("proxy_conflict", now, text)
 
     # ---- inside
+
+    def _take_place(self, key: tuple[IpAddress, HwAddr | None], question: AskProxy) -> bool:
+        is_known = self._is_known(question.sender, question.asker)
+        if len(self._waiting) >= PROXY_ANSWERS_MAX:
+            return False
+        if not is_known and len(self._strangers) >= PROXY_STRANGERS_MAX:
+            return False
+        self._waiting[key] = question
+        if not is_known:
+            self._strangers.add(key)
+        return True
 
     def _names(self, ip: IpAddress) -> bool:
         """Return whether a configured network contains `ip`."""
@@ -228,6 +259,7 @@ class ProxyNetworks:
 
     def _ring_answer(self, now: float, key: tuple[IpAddress, HwAddr | None]) -> None:
         question = self._waiting.pop(key, None)
+        self._strangers.discard(key)
         if question is not None:
             self._send(question)
 

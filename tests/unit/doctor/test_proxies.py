@@ -155,7 +155,14 @@ def test_the_link_is_asked_for_so_many_addresses_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    "counter", ["proxy_table_full", "proxy_groups_full", "proxy_answers_full", "proxy_conflict"]
+    "counter",
+    [
+        "proxy_table_full",
+        "proxy_groups_full",
+        "proxy_answers_full",
+        "proxy_limited",
+        "proxy_conflict",
+    ],
 )
 def test_each_cap_that_was_reached_is_a_warning(counter: str) -> None:
     (finding,) = looked_at("10.1.0.0/16", counters={counter: 3, "proxy_answered": 9})

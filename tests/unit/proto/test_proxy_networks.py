@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 
 import pytest
 
-from ipoibu.base.addr import IpAddress
-from ipoibu.base.limits import PROXY_ANSWERS_MAX, PROXY_GROUPS_MAX, PROXY_NETWORKS_MAX
+from ipoibu.base.addr import Gid, HwAddr, IpAddress, Qpn
+from ipoibu.base.limits import (
+    PROXY_ANSWERS_MAX,
+    PROXY_GROUPS_MAX,
+    PROXY_NETWORKS_MAX,
+    PROXY_STRANGERS_BURST,
+    PROXY_STRANGERS_MAX,
+    PROXY_STRANGERS_PER_S,
+)
 from ipoibu.proto.effects import AskProxy
 from ipoibu.proto.neigh.proxy_networks import ALL_IPV6, ProxyRoute, ProxyRules
 from ipoibu.wire import arp, ndisc
@@ -65,6 +72,24 @@ class Proxy(Bench):
         self.arp(arp.request(PEER, sender, target), multicast=multicast)
         self.asks()
         return [it.sender_ip for _, it in self.sent_arp() if it.operation == arp.REPLY]
+
+    def host_behind(self, number: int) -> IPv4Address:
+        """Return an address of 10.0.0.0/8, which the kernel now routes to another interface."""
+        ip = IPv4Address(0x0A400000 + number)
+        self.routes[ip] = "specific"
+        return ip
+
+    def stranger(self, number: int) -> list[AskProxy]:
+        """A host that does not exist asks for another one; return our questions to the kernel."""
+        hwaddr = HwAddr(Qpn(0x1000 + number), Gid.parse(f"fe80::{0x1000 + number:x}"))
+        sender = IPv4Address(0x0A000000 | 0x8000 + number)
+        self.arp(arp.request(hwaddr, sender, self.host_behind(number)), multicast=True)
+        return self.asks()
+
+    def meets_peer(self) -> None:
+        """The peer answers a question of ours."""
+        self.send(str(PEER_V4))
+        self.arp(arp.Arp(arp.REPLY, PEER, PEER_V4, self.host.hwaddr, OUR_V4))
 
     def solicit(
         self, target: IPv6Address, source: IPv6Address = PEER_V6, *, multicast: bool = True
@@ -188,17 +213,50 @@ def test_an_answer_to_all_waits_and_one_to_us_alone_does_not() -> None:
 
 
 def test_so_many_answers_wait_and_no_more() -> None:
-    proxy = Proxy(ProxyRules((NETWORK,), delay_ipv4_s=60.0))
+    """A neighbour that has answered has places that strangers do not get."""
+    proxy = Proxy(ProxyRules((ip_network("10.0.0.0/8"),), delay_ipv4_s=60.0))
     proxy.clear()
-    for i in range(PROXY_ANSWERS_MAX + 3):
-        target = ip_address(int(BEHIND) + i)
-        assert isinstance(target, IPv4Address)
-        proxy.routes[target] = "specific"
-        proxy.arp(arp.request(PEER, PEER_V4, target), multicast=True)
-        proxy.asks()
+    for number in range(PROXY_STRANGERS_MAX + 3):
+        proxy.stranger(number)
     assert proxy.count("proxy_answers_full") == 3
+    proxy.meets_peer()
+    for number in range(PROXY_ANSWERS_MAX - PROXY_STRANGERS_MAX + 2):
+        proxy.arp(arp.request(PEER, PEER_V4, proxy.host_behind(1000 + number)), multicast=True)
+        proxy.asks()
+    assert proxy.count("proxy_answers_full") == 5
     proxy.run(60)
     assert proxy.count("proxy_answered") == PROXY_ANSWERS_MAX
+    for number in range(PROXY_STRANGERS_MAX + 1):
+        proxy.stranger(number)
+    assert proxy.count("proxy_answers_full") == 6, "their places are free again"
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.8])
+def test_a_known_neighbour_gets_its_answers_beside_any_number_of_strangers(delay_s: float) -> None:
+    proxy = Proxy(ProxyRules((ip_network("10.0.0.0/8"),), delay_ipv4_s=delay_s))
+    proxy.meets_peer()
+    began, questions, limited = proxy.now, 0, 0
+    for second in range(10):
+        for number in range(2 * int(PROXY_STRANGERS_PER_S)):
+            questions += len(proxy.stranger(1000 * second + number))
+        limited += proxy.count("proxy_limited")
+        target = proxy.host_behind(20_000 + second)
+        proxy.request(target)
+        proxy.run(1)
+        assert target in [it.sender_ip for _, it in proxy.sent_arp() if it.operation == arp.REPLY]
+    took_s = proxy.now - began
+    assert questions <= PROXY_STRANGERS_BURST + took_s * PROXY_STRANGERS_PER_S
+    assert limited >= 10 * PROXY_STRANGERS_PER_S - PROXY_STRANGERS_BURST
+
+
+def test_who_speaks_in_the_name_of_a_known_neighbour_is_a_stranger() -> None:
+    proxy = Proxy(ProxyRules((ip_network("10.0.0.0/8"),), delay_ipv4_s=60.0))
+    proxy.meets_peer()
+    for number in range(PROXY_STRANGERS_MAX):
+        proxy.stranger(number)
+    proxy.arp(arp.request(PEER_AGAIN, PEER_V4, proxy.host_behind(1)), multicast=True)
+    proxy.asks()
+    assert proxy.count("proxy_answers_full") == 1
 
 
 def test_answers_that_wait_end_with_the_link() -> None:

@@ -18,6 +18,7 @@ from ipoibu.base.limits import (
     PROXY_ANSWERS_MAX,
     PROXY_DELAY_MAX_S,
     PROXY_GROUPS_MAX,
+    PROXY_STRANGERS_MAX,
     ROUTE_GATEWAYS_MAX,
     ROUTER_ADVERTISEMENT_MAX_BYTES,
     ROUTER_TRIALS_PER_S,
@@ -310,7 +311,10 @@ class ProxyAnswers(EngineFilling):
         groups = Groups(self.context)
         self._answered: list[AskProxy] = []
         answers = {4: self._answered.append, 6: self._answered.append}
-        self._table = ProxyNetworks(self.context, groups, _RESOLVERS, answers)
+        known = {host4(number) for number in range(PROXY_ANSWERS_MAX - PROXY_STRANGERS_MAX)}
+        self._table = ProxyNetworks(
+            self.context, groups, _RESOLVERS, answers, lambda sender, asker: sender in known
+        )
         network = ip_network("10.0.0.0/8")
         self._table.change(self.now, ProxyRules((network,), delay_ipv4_s=PROXY_DELAY_MAX_S))
 
@@ -337,7 +341,9 @@ class ProxyGroups(EngineFilling):
     def __init__(self) -> None:
         super().__init__()
         self.cap = PROXY_GROUPS_MAX
-        self._table = ProxyNetworks(self.context, Groups(self.context), _RESOLVERS, {})
+        self._table = ProxyNetworks(
+            self.context, Groups(self.context), _RESOLVERS, {}, lambda sender, asker: False
+        )
         self._hosts: set[IPv6Address] = set()
 
     def _change(self) -> None:
