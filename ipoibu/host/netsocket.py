@@ -59,7 +59,7 @@ class NetlinkSocket(Closing):
             self._kept.close()
 
     def ask(self, kind: int, flags: int, body: bytes, action: str) -> list[tuple[bytes, int]]:
-        """As `exchange`, with all answers."""
+        """Return all answers of `exchange`."""
         return list(self.exchange(kind, flags, body, action))
 
     def exchange(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where a machine's memory may be. tests/lab/test_memory.py boots machines on such file systems."""
+"""The places of a machine's memory. tests/lab/test_memory.py boots machines on such file systems."""
 
 import mmap
 import shutil
