@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -131,6 +132,10 @@ def test_the_command_refuses_before_it_asks(
 ) -> None:
     assert main(words) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_running_interface_has_every_part() -> None:
+    assert set(vars(HostedInterface)["parts"].fget(Mock())) == set(PARTS)
 
 
 @pytest.mark.parametrize("option", [it for it in OPTIONS if it.change is not None])
