@@ -61,7 +61,7 @@ class Dhcp6Identity:
 
 @dataclass(frozen=True, slots=True)
 class LinkConfig:
-    """The engine's configuration, until `Engine.renewed`.
+    """The engine's configuration, until `Engine.note_renewed`.
 
     `hwaddr` is the port's GID with our queue pair; `mtu_bytes` the IP MTU of the interface, 0 for the
     largest (T1). With 0 probes the engine takes an address without duplicate address detection.

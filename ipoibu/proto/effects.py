@@ -30,7 +30,7 @@ class NeighAction(enum.IntEnum):
     """The pump's action on a packet whose next hop has this table entry (`ext/pump/neigh.h`)."""
 
     SEND = 0  # to `destination`
-    NOTIFY = 1  # to `destination`, and report the first use to the engine (`Engine.used`)
+    NOTIFY = 1  # to `destination`, and report the first use to the engine (`Engine.note_used`)
     HOLD = 2  # a counted drop: resolution is under way and the pending queue is full
     UNREACHABLE = 3  # a counted drop, reported to the engine at a bounded rate
 
@@ -67,7 +67,7 @@ class OwnAddress:
 
 @dataclass(frozen=True, slots=True)
 class AskArp:
-    """`Engine.arp_asked` has to follow, with what the kernel does with the asking host's packets to the
+    """`Engine.note_arp_answer` has to follow, with what the kernel does with the asking host's packets to the
     address that it asks for."""
 
     request: Arp
@@ -76,7 +76,8 @@ class AskArp:
 
 @dataclass(frozen=True, slots=True)
 class AskProxy:
-    """`Engine.proxy_asked` has to follow, with the kernel's route for packets of `sender` to `target`."""
+    """`Engine.note_proxy_answer` has to follow, with the kernel's route for packets from `sender` to
+    `target`."""
 
     request: Arp | NeighbourSolicitation
     asker: HwAddr | None  # None: the answer to an IPv6 probe goes to all nodes
@@ -195,7 +196,7 @@ class LinkChanged:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """Receive the group's datagrams; `Engine.attached` or `Engine.attach_failed` answers."""
+    """Receive the group's datagrams; `Engine.note_attached` or `Engine.note_attach_failed` answers."""
 
     mgid: Gid
 
@@ -209,7 +210,8 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class FindPath:
-    """Ask the SA for the path to a port; `SaInputs.path_resolved` or `path_unresolved` follows (B6)."""
+    """Ask the SA for the path to a port; `SaInputs.note_path_resolved` or
+    `note_path_unresolved` follows (B6)."""
 
     gid: Gid
 

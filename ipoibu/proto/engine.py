@@ -5,13 +5,13 @@
 socket, clock or thread. One caller at a time. A packet of a peer or of the local stack never makes an
 input raise: a bad one ends in a `Count`. An input raises only for a caller's mistake.
 
-    frame, miss, used, host_packet, dhcp_reply ----> ip_host, or ethernet: the host side
+    frame, miss, note_used, host_packet, dhcp_reply ----> ip_host, or ethernet: the host side
     frame ----> arp, ndisc ----> neighbours -----------.
                      '---------> addresses (dad) ------+----> effects
-    miss, used ----> neighbours, groups ---------------'
+    miss, note_used ----> neighbours, groups ----------'
     host_packet, memberships_changed ---> listeners ----> groups
     host_packet, dhcp_reply ---> our DHCP clients, other_clients
-    attached, port_event ----> link: opens and closes groups and addresses
+    note_attached, port_event ----> link: opens and closes groups and addresses
 
 Parts with inputs of their own: `ethernet`, `permanent`, `pings`, `reports`, `sa`.
 """
@@ -110,8 +110,8 @@ class Engine(EnginePart):
         self._routers = Routers(
             context, self._ask_router, self._neighbours.solicit, self._neighbours.has_answered
         )
-        self._neighbours.on_failed = self._routers.failed
-        self._neighbours.on_answered = self._routers.answered
+        self._neighbours.on_failed = self._routers.note_failed
+        self._neighbours.on_answered = self._routers.note_answered
         self._nd = NdResolver(
             context,
             self._neighbours,
@@ -177,7 +177,7 @@ class Engine(EnginePart):
         self._addresses.keep_ours()
         self._is_moving = True
 
-    def renewed(
+    def note_renewed(
         self,
         params: PartitionParams,
         hwaddr: HwAddr,
@@ -203,19 +203,19 @@ class Engine(EnginePart):
                 f"and IPv6 needs {IPV6_MIN_MTU}: start the interface again"
             )
         self._context.renew(config)
-        self._host.renewed()
+        self._host.note_renewed()
 
     @engine_input
-    def moved(self, now: float, hwaddr: HwAddr) -> None:
+    def note_moved(self, now: float, hwaddr: HwAddr) -> None:
         """Another queue pair of ours, which is in the same groups, carries the traffic: announce our
         addresses with its hardware address. Neighbours and leases stay."""
         self._context.hwaddr = hwaddr
         self._context.config = replace(self._context.config, hwaddr=hwaddr)
         if self._link.is_up:
-            self._addresses.moved(now)
+            self._addresses.note_moved(now)
             self._proxied.link_down()
             self._proxied.link_up(now)
-            self._moves.moved(now)
+            self._moves.note_moved(now)
 
     def _announce_again(self) -> None:
         self._addresses.announce_again()
@@ -226,31 +226,31 @@ class Engine(EnginePart):
         self._context.config = replace(self._context.config, is_router=is_router)
 
     @engine_input
-    def learned(self, now: float, hwaddr: HwAddr, addresses: Iterable[IpAddress]) -> None:
+    def note_learned(self, now: float, hwaddr: HwAddr, addresses: Iterable[IpAddress]) -> None:
         """A peer announces its own addresses, as hosts of a mesh do when they connect."""
         for address in addresses:
             if address in self._addresses:
-                self._addresses.claimed(now, address, hwaddr)
+                self._addresses.note_claimed(now, address, hwaddr)
             elif is_host(address) and not self._addresses.is_directed_broadcast(address):
-                self._neighbours.introduced(now, address, hwaddr)
+                self._neighbours.note_introduced(now, address, hwaddr)
 
     @engine_input
-    def attached(self, now: float, mgid: Gid, path: SaPath | None = None) -> None:
+    def note_attached(self, now: float, mgid: Gid, path: SaPath | None = None) -> None:
         """The fabric receives the group's datagrams; under an SA `path` is the path to the group."""
         if path is not None:
-            self._context.paths.joined(now, mgid, path)
-        self._groups.attached(now, mgid)
+            self._context.paths.note_joined(now, mgid, path)
+        self._groups.note_attached(now, mgid)
         is_broadcast = mgid == self._context.mgid(LIMITED_BROADCAST)
         if is_broadcast and self._groups.is_member(LIMITED_BROADCAST):
             self._link.feed(now, link.Input.BROADCAST_JOINED)
-        self._addresses.group_joined(now)
+        self._addresses.note_group_joined(now)
 
     @engine_input
-    def attach_failed(self, now: float, mgid: Gid, reason: str) -> None:
+    def note_attach_failed(self, now: float, mgid: Gid, reason: str) -> None:
         """The fabric refused the group, for `reason`; the engine asks again after a while."""
         if mgid != self._context.mgid(LIMITED_BROADCAST):
-            self._context.paths.resigned(now, mgid)  # B4: a join to send may create it again
-        self._groups.attach_failed(now, mgid, reason)
+            self._context.paths.note_resigned(now, mgid)  # B4: a join to send may create it again
+        self._groups.note_attach_failed(now, mgid, reason)
 
     # -- packets ---------------------------------------------------------------------------------
 
@@ -274,17 +274,17 @@ class Engine(EnginePart):
         self._host.miss(now, next_hop, packet)
 
     @engine_input
-    def neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> None:
+    def note_neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> None:
         """The pump did not take an entry, for the reason `error` (errno): its table is full."""
-        self._host.neigh_refused(now, next_hop, error)
+        self._host.note_neigh_refused(now, next_hop, error)
 
     @engine_input
-    def wanted(self, now: float, next_hop: IpAddress) -> None:
+    def note_wanted(self, now: float, next_hop: IpAddress) -> None:
         """The pump has no entry for one of several next hops, and sends by another one meanwhile."""
         is_ours = next_hop in self._addresses or not is_host(next_hop)
         is_refused = next_hop.version == 6 and not self._context.config.carries_ipv6
         if self._link.is_up and not is_ours and not is_refused:
-            self._neighbours.wanted(now, next_hop)
+            self._neighbours.note_wanted(now, next_hop)
 
     @engine_input
     def gateway_changed(self, now: float, gateway: IpAddress, *, is_used: bool) -> None:
@@ -292,19 +292,19 @@ class Engine(EnginePart):
         self._neighbours.set_gateway(now, gateway, is_used)
 
     @engine_input
-    def rerouted(self, now: float, is_affected: Callable[[IpAddress], bool]) -> None:
+    def note_rerouted(self, now: float, is_affected: Callable[[IpAddress], bool]) -> None:
         """Routes have changed: look up again the packets that wait and whose destination `is_affected`,
         and forget that such a neighbour did not answer."""
-        self._neighbours.rerouted(now, is_affected)
-        self._context.paths.rerouted(is_affected)
+        self._neighbours.note_rerouted(now, is_affected)
+        self._context.paths.note_rerouted(is_affected)
 
     @engine_input
-    def used(self, now: float, next_hop: IpAddress) -> None:
+    def note_used(self, now: float, next_hop: IpAddress) -> None:
         """The pump sent by a NOTIFY entry, for the first time since the engine published it."""
         if self._addresses.is_group(next_hop):
-            self._groups.used(now, next_hop)
+            self._groups.note_used(now, next_hop)
         else:
-            self._host.used(now, next_hop)
+            self._host.note_used(now, next_hop)
 
     @engine_input
     def host_packet(self, now: float, packet: bytes) -> None:
@@ -383,12 +383,12 @@ class Engine(EnginePart):
         self._neighbours.source_ready(now, 4)
 
     @engine_input
-    def arp_asked(
+    def note_arp_answer(
         self, now: float, request: Arp, delivery: Delivery | None, is_multicast: bool = False
     ) -> None:
         """Take what the kernel does with packets to the address that `request` asks for (`AskArp`)."""
         if self._link.is_up:
-            self._arp.asked(now, request, delivery, is_multicast)
+            self._arp.note_arp_answer(now, request, delivery, is_multicast)
 
     @engine_input
     def proxied_changed(self, now: float, rules: ProxyRules) -> None:
@@ -396,11 +396,11 @@ class Engine(EnginePart):
         self._proxied.change(now, rules)
 
     @engine_input
-    def proxy_asked(self, now: float, question: AskProxy, route: ProxyRoute | None) -> None:
+    def note_proxy_answer(self, now: float, question: AskProxy, route: ProxyRoute | None) -> None:
         """Take the kernel's route to the address that a host asks for (`AskProxy`)."""
         if self._link.is_up:
             resolver = self._arp if question.target.version == 4 else self._nd
-            resolver.proxy_asked(now, question, route)
+            resolver.note_proxy_answer(now, question, route)
 
     @engine_input
     def proxies_changed(self, now: float, ips: Set[IpAddress]) -> None:
@@ -412,7 +412,7 @@ class Engine(EnginePart):
     def memberships_changed(self, now: float, groups: Iterable[IpAddress]) -> None:
         """Take all groups that the kernel's stack receives now; T3: IPv6 ones only where IPv6 works."""
         carried = (it for it in groups if it.version == 4 or self._context.config.carries_ipv6)
-        self._memberships.listed(now, carried)
+        self._memberships.set_groups(now, carried)
 
     @engine_input
     def join(self, now: float, group: IpAddress) -> None:
@@ -457,7 +457,7 @@ class Engine(EnginePart):
 
     def handed_off(self) -> Sequence[Effect]:
         """Return what another pump has to know of guests and MACs."""
-        return self._host.published()
+        return self._host.pump_entries()
 
     def groups(self, now: float) -> list[GroupInfo]:
         return list(self._groups.snapshot(now))
@@ -485,7 +485,7 @@ class Engine(EnginePart):
                 self._proxied.link_up(now)
                 if self._is_moving:
                     self._is_moving = False
-                    self._moves.moved(now)
+                    self._moves.note_moved(now)
                 self._host.link_up(now)
             case link.Action.CLOSE:
                 self._context.emit(Log(logging.INFO, "link down"))
@@ -501,14 +501,14 @@ class Engine(EnginePart):
 
     def _ask_router(self, now: float, ip: IpAddress) -> None:
         if self._link.is_up:
-            self._neighbours.wanted(now, ip)
-            self._neighbours.used(now, ip)
+            self._neighbours.note_wanted(now, ip)
+            self._neighbours.note_used(now, ip)
 
     def _decided(self, now: float, address: IpAddress, is_duplicate: bool) -> None:
         if not is_duplicate:
             self._neighbours.source_ready(now, address.version)
         for client in self._dhcp_clients:
-            client.decided(now, address, is_duplicate)
+            client.note_decided(now, address, is_duplicate)
 
     def _frame_untrusted(self, now: float, source: FrameSource, frame: bytes) -> None:
         parcel = encap.parse_untrusted(frame)

@@ -35,7 +35,7 @@ class HostSide(ABC):
     def link_down(self) -> None: ...
 
     @abstractmethod
-    def renewed(self) -> None:
+    def note_renewed(self) -> None:
         """The interface has another queue pair, and others for the guests."""
 
     # -- packets ---------------------------------------------------------------------------------
@@ -59,11 +59,11 @@ class HostSide(ABC):
     # -- next hops, which are no groups ----------------------------------------------------------
 
     @abstractmethod
-    def used(self, now: float, next_hop: IpAddress) -> None:
+    def note_used(self, now: float, next_hop: IpAddress) -> None:
         """The pump sent by a NOTIFY entry, for the first time since the engine published it."""
 
     @abstractmethod
-    def neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> None:
+    def note_neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> None:
         """The pump did not take an entry, for the reason `error` (errno)."""
 
     @abstractmethod
@@ -79,5 +79,5 @@ class HostSide(ABC):
         """Return whether the pump has to pass DHCP replies up (`WatchDhcp`)."""
 
     @abstractmethod
-    def published(self) -> Sequence[Effect]:
+    def pump_entries(self) -> Sequence[Effect]:
         """Return what a pump has to know beside neighbours and groups."""

@@ -65,7 +65,7 @@ class IpHost(HostSide):
     def link_down(self) -> None:
         pass
 
-    def renewed(self) -> None:
+    def note_renewed(self) -> None:
         pass
 
     # -- packets ---------------------------------------------------------------------------------
@@ -137,11 +137,11 @@ class IpHost(HostSide):
 
     # -- next hops -------------------------------------------------------------------------------
 
-    def used(self, now: float, next_hop: IpAddress) -> None:
-        self._neighbours.used(now, next_hop)
+    def note_used(self, now: float, next_hop: IpAddress) -> None:
+        self._neighbours.note_used(now, next_hop)
 
-    def neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> None:
-        self._neighbours.refused(now, next_hop, error)
+    def note_neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> None:
+        self._neighbours.note_refused(now, next_hop, error)
 
     def pin(self, now: float, ip: IpAddress, hwaddr: HwAddr, replaces: bool) -> None:
         if not is_host(ip) or ip in self._addresses or self._addresses.is_group(ip):
@@ -159,5 +159,5 @@ class IpHost(HostSide):
         clients = (self._dhcp, self._dhcp6, self._others)
         return any(it is not None and it.is_watching for it in clients)
 
-    def published(self) -> Sequence[Effect]:
+    def pump_entries(self) -> Sequence[Effect]:
         return ()

@@ -15,19 +15,19 @@ class PumpReports(EnginePart):
         self._context = context
 
     @engine_input
-    def control_limited(self, now: float, source: FrameSource) -> None:
+    def note_control_limited(self, now: float, source: FrameSource) -> None:
         """The pump refuses ARP and ND messages of this second, the first one of them from `source`."""
         text = f"too many ARP and ND messages: ignored some, the first from {source}"
         self._context.warn("control_limited", now, text)
 
     @engine_input
-    def resolution_limited(self, now: float, next_hop: IpAddress) -> None:
+    def note_resolution_limited(self, now: float, next_hop: IpAddress) -> None:
         """The pump drops packets of this second to addresses that it does not know, the first one of them to
         `next_hop`."""
         text = f"too many new addresses: dropped packets to some, the first to {next_hop}"
         self._context.warn("resolution_limited", now, text)
 
     @engine_input
-    def dropped(self, now: float, source: FrameSource, counter: str) -> None:
+    def note_dropped(self, now: float, source: FrameSource, counter: str) -> None:
         """The pump dropped a datagram of `source`, and has counted it under `counter`."""
         self._context.note_drop(now, source, counter)

@@ -90,7 +90,7 @@ class RailState:
         """Return whether the rail is good, and no other has reached more hosts for a while."""
         return self.is_good(now) and now - self.poor_s < self.poor_wait_s
 
-    def heard(self) -> None:
+    def note_heard(self) -> None:
         """A neighbour answered over the rail."""
         self.suspect_s = RAIL_SUSPECT_MIN_S
 

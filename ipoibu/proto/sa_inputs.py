@@ -19,25 +19,25 @@ class SaInputs(EnginePart):
         self._renew = renew if context.config.has_sa else lambda _: None
 
     @engine_input
-    def path_resolved(self, now: float, gid: Gid, path: SaPath) -> None:
+    def note_path_resolved(self, now: float, gid: Gid, path: SaPath) -> None:
         """The SA's answer to `FindPath` or `JoinToSend`."""
-        self._context.paths.path_resolved(now, gid, path)
+        self._context.paths.note_path_resolved(now, gid, path)
 
     @engine_input
-    def path_unresolved(self, now: float, gid: Gid, reason: str) -> None:
+    def note_path_unresolved(self, now: float, gid: Gid, reason: str) -> None:
         """The SA refused, or did not answer; the engine asks again after a while."""
-        self._context.paths.refused(now, gid, reason)
+        self._context.paths.note_refused(now, gid, reason)
 
     @engine_input
-    def changed(self, now: float) -> None:
+    def note_changed(self, now: float) -> None:
         """The SA may have forgotten us, or another SA took over: a light flush. The engine joins all groups
         and asks for all paths again, and uses the present ones meanwhile."""
         self._renew(None)
         self._context.paths.revalidate(now)
 
     @engine_input
-    def group_changed(self, now: float, mgid: Gid, *, exists: bool) -> None:
+    def note_group_changed(self, now: float, mgid: Gid, *, exists: bool) -> None:
         """The SA reports that the group exists now, or that it is gone (M2)."""
         if not exists:
             self._renew(mgid)
-        self._context.paths.changed(now, mgid, exists=exists)
+        self._context.paths.note_changed(now, mgid, exists=exists)

@@ -83,7 +83,7 @@ class Desk:
     def receive(
         self, message: cm.Spoken, source: MadSource = FROM_B, tid: int = TID
     ) -> list[CmEffect]:
-        return self._note(self.cm.received(self.now, source, cm.pack(tid, message)))
+        return self._note(self.cm.note_received(self.now, source, cm.pack(tid, message)))
 
     def wait(self, seconds_: float) -> list[CmEffect]:
         """Let time pass, from deadline to deadline."""

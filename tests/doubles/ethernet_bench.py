@@ -135,7 +135,7 @@ class Lan:
                     self.groups.add(mgid)
                     path = SaPath(Destination(mgid, Qpn(MULTICAST_QPN), dlid=0xC000))
                     joined = path if self._has_sa else None
-                    self.carry_out(self.engine.attached(self.now, mgid, joined))
+                    self.carry_out(self.engine.note_attached(self.now, mgid, joined))
                 case Detach(mgid):
                     self.groups.discard(mgid)
 

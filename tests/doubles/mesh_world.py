@@ -102,14 +102,14 @@ class MeshWorld:
         self._other_end[asked, handle] = (number, dial.handle)
         ours = replace(self.hosts[number].config.ours, is_introduced=dial.is_introduced)
         source = self._places[number].ip
-        self._perform(asked, mesh.requested(self.now, handle, source, ours.pack()))
+        self._perform(asked, mesh.note_requested(self.now, handle, source, ours.pack()))
 
     def _accepted(self, end: End) -> None:
         other = self._other_end.get(end)
         if other is not None:
             number, handle = other
             greeting = self.hosts[end[0]].config.ours.pack()
-            self._perform(number, self.hosts[number].opened(self.now, handle, greeting))
+            self._perform(number, self.hosts[number].note_opened(self.now, handle, greeting))
 
     def _said(self, end: End, message: bytes) -> None:
         other = self._other_end.get(end)
@@ -119,7 +119,7 @@ class MeshWorld:
         mesh = self.hosts[number]
         if other not in self._confirmed:
             self._confirmed.add(other)
-            self._perform(number, mesh.established(self.now, handle))
+            self._perform(number, mesh.note_established(self.now, handle))
         self._perform(number, mesh.control(self.now, handle, message))
 
     def _hang_up(self, end: End, *, refuses: bool) -> None:
@@ -130,5 +130,5 @@ class MeshWorld:
         number, handle = other
         private = self.hosts[end[0]].config.ours.pack() if refuses else b""
         self._later(
-            lambda: self._perform(number, self.hosts[number].ended(self.now, handle, private))
+            lambda: self._perform(number, self.hosts[number].note_ended(self.now, handle, private))
         )

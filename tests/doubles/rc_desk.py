@@ -82,10 +82,10 @@ class Desk:
 
     def want(self, hwaddr: HwAddr = PEER) -> list[RcEffect]:
         to = Destination(hwaddr.gid, hwaddr.qpn)
-        return self.note(self.connections.wanted(self.now, hwaddr, to))
+        return self.note(self.connections.note_wanted(self.now, hwaddr, to))
 
     def open(self, handle: Handle) -> list[RcEffect]:
-        return self.note(self.connections.opened(self.now, handle, Qpn(next(self._qpns))))
+        return self.note(self.connections.note_opened(self.now, handle, Qpn(next(self._qpns))))
 
     def event(self, event: Requested | Replied | Established | Ended) -> list[RcEffect]:
         return self.note(self.connections.event(self.now, event))

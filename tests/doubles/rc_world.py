@@ -139,11 +139,11 @@ class RcHost:
         self.datagrams[peer] += 1
         if route.tx_mode is TxMode.UD_NOTIFY:
             destination = Destination(peer.gid, peer.qpn)
-            self.carry_out(self.connections.wanted(self.now, peer, destination))
+            self.carry_out(self.connections.note_wanted(self.now, peer, destination))
 
     def receive(self, source: FrameSource, frame: bytes) -> None:
         came = MadSource(source.qpn, source.sgid)
-        self.carry_out(self.cm.received(self.now, came, frame))
+        self.carry_out(self.cm.note_received(self.now, came, frame))
 
     def carry_out(self, effects: Iterable[RcEffect | CmEffect]) -> None:
         """Carry out the effects of policy and manager, then set the alarm for the next deadline."""
@@ -175,9 +175,11 @@ class RcHost:
             case OpenQp():
                 if self.has_qps:
                     qp = self.qps[effect.handle] = Qp(self.world.new_qpn())
-                    answers += self.connections.opened(self.now, effect.handle, qp.qpn)
+                    answers += self.connections.note_opened(self.now, effect.handle, qp.qpn)
                 else:
-                    answers += self.connections.open_failed(self.now, effect.handle, "none left")
+                    answers += self.connections.note_open_failed(
+                        self.now, effect.handle, "none left"
+                    )
             case ProgramQp():
                 qp = self.qps[effect.handle]
                 qp.attributes, qp.has_superframes = effect.attributes, effect.has_superframes

@@ -198,10 +198,10 @@ class Host:
 
     def _attach(self, mgid: Gid) -> None:
         if mgid in self.refused:
-            self.carry_out(self.engine.attach_failed(self._clock.now, mgid, "no room"))
+            self.carry_out(self.engine.note_attach_failed(self._clock.now, mgid, "no room"))
         else:
             self.groups.add(mgid)
-            self.carry_out(self.engine.attached(self._clock.now, mgid))
+            self.carry_out(self.engine.note_attached(self._clock.now, mgid))
 
     def _forward(self, next_hop: IpAddress, data: bytes) -> None:
         """Send a packet by the pump's entry of its next hop."""
@@ -217,7 +217,7 @@ class Host:
             self._transmit(row.destination, data)
             if row.action is NeighAction.NOTIFY and next_hop not in self._notified:
                 self._notified.add(next_hop)
-                self.carry_out(self.engine.used(now, next_hop))
+                self.carry_out(self.engine.note_used(now, next_hop))
 
     def _transmit(self, destination: Destination, data: bytes) -> None:
         kind = EtherType.IPV4 if data[0] >> 4 == 4 else EtherType.IPV6

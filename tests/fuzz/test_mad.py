@@ -63,5 +63,5 @@ def test_a_damaged_datagram_of_the_sa_ends_in_effects(
     requests = SaRequests(random.Random(1), PACE)
     requests.sa_lid = 1
     requests.request(0.0, "question", Query(Method.GET, Attribute.PATH_RECORD, b"", 0))
-    requests.received(0.1, SaAddress(1, mad.GSI_QPN), bytes(raw[:length] if length else raw))
+    requests.note_received(0.1, SaAddress(1, mad.GSI_QPN), bytes(raw[:length] if length else raw))
     assert requests.deadline() is not None or not len(requests)

@@ -97,8 +97,8 @@ MUTATIONS: Final = (
     Mutation(
         "R2",
         _PROTO + "neigh/arp.py",
-        "self._neighbours.introduced(now, sender, hwaddr)",
-        "message.operation == arp.REQUEST and self._neighbours.introduced(now, sender, hwaddr)",
+        "self._neighbours.note_introduced(now, sender, hwaddr)",
+        "message.operation == arp.REQUEST and self._neighbours.note_introduced(now, sender, hwaddr)",
     ),
     Mutation(
         "R3",

@@ -370,7 +370,7 @@ def test_a_thousand_peers_are_a_thousand_connections_and_no_more() -> None:
     for number in range(1, 1001):
         hwaddr = HwAddr(Qpn(0x50), Gid.parse(f"fe80::2:{number:x}"), RC_FLAG)
         destination = Destination(hwaddr.gid, hwaddr.qpn)
-        hub.carry_out(hub.connections.wanted(hub.now, hwaddr, destination))
+        hub.carry_out(hub.connections.note_wanted(hub.now, hwaddr, destination))
     assert len(hub.qps) == len(hub.cm) == 1000
     simulation.run(30)
     assert hub.qps == {}

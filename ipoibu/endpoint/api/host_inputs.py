@@ -143,7 +143,7 @@ class HostInputs(Life):
         groups at once, with `EndpointConfig.ethernet`: other guests may be there."""
         ethernet = self._opened().engine.ethernet
         if ethernet is not None:
-            self._call(lambda: self._input(ethernet.rewired))
+            self._call(lambda: self._input(ethernet.note_rewired))
 
     def set_busy_poll(self, busy_poll_us: int | None) -> None:
         """Change the time for which the data path polls before it sleeps; None: adaptive."""

@@ -155,7 +155,7 @@ def handed_off(
     ethernet, now = interface.engine.ethernet, interface.loop.time()
     if ethernet is None:
         return [], [], []
-    return ethernet.guests(now), ethernet.neighbours(now), ethernet.refused(now)
+    return ethernet.guests(now), ethernet.neighbours(now), ethernet.refusals(now)
 
 
 def guests(

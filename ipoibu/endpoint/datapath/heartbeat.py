@@ -34,6 +34,6 @@ class Heartbeat:
             if self._answered.is_set():  # perhaps together with the time-out
                 return
 
-    def answered(self) -> None:
+    def note_answered(self) -> None:
         """Note that all pumps have answered."""
         self._answered.set()

@@ -158,7 +158,7 @@ class RcShell:
 
     # ---- from the engine
 
-    def published(self, publish: Publish) -> None:
+    def note_published(self, publish: Publish) -> None:
         """Note that the pump has an entry for a next hop, perhaps of a host that accepts connections."""
         hwaddr, destination = publish.hwaddr, publish.destination
         if hwaddr is None or destination is None or not hwaddr.flags & RC_FLAG:
@@ -209,7 +209,7 @@ class RcShell:
         host = self._hosts.get(bare)
         if host is not None:
             hwaddr = replace(bare, flags=RC_FLAG)
-            self._effects.perform(self._policy.wanted(self._now(), hwaddr, host.destination))
+            self._effects.perform(self._policy.note_wanted(self._now(), hwaddr, host.destination))
 
     def _broken(self, event: _core.Event) -> None:
         handle = self._by_number.get(event.connection)
@@ -219,7 +219,7 @@ class RcShell:
     def _dropped(self, event: _core.Event) -> None:
         handle = self._by_number.get(event.connection)
         if handle is not None:
-            self._policy.dropped(self._now(), handle, event.counter)
+            self._policy.note_dropped(self._now(), handle, event.counter)
 
     def _gone(self, event: _core.Event) -> None:
         connection = self._leaving.pop(event.connection, None)
@@ -272,9 +272,9 @@ class RcShell:
         try:
             connection = self._fabric.open_connection()
         except LinkError as error:
-            return self._policy.open_failed(self._now(), handle, str(error))
+            return self._policy.note_open_failed(self._now(), handle, str(error))
         self._rc_qps[handle] = _RcQp(connection)
-        return self._policy.opened(self._now(), handle, connection.qpn)
+        return self._policy.note_opened(self._now(), handle, connection.qpn)
 
     def _program_qp(self, effect: ProgramQp) -> list[RcEffect]:
         rc_qp = self._rc_qps[effect.handle]

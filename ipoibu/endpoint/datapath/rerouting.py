@@ -62,7 +62,7 @@ class Rerouting:
             if timer is not None:
                 timer.cancel()
 
-    def changed(self, changes: Iterable[RouteChange]) -> None:
+    def note_changed(self, changes: Iterable[RouteChange]) -> None:
         """The pumps have commands for these changes; a neighbour that they lead to gets another chance."""
         for prefix, target in changes:
             self._waiting.add(prefix)
@@ -72,13 +72,13 @@ class Rerouting:
         if self._marked is None and not self._is_resting:
             self._begin()
 
-    def answered(self, token: int) -> None:
+    def note_answered(self, token: int) -> None:
         """All pumps have passed the mark."""
         if token != self._token or self._marked is None:
             return
         began = self._loop.time()
         marked, self._marked = self._marked, None
-        self._perform(self._engine.rerouted(began, marked.covers))
+        self._perform(self._engine.note_rerouted(began, marked.covers))
         former, self._refusals = self._refusals, deque()
         for end, refusal in former:
             if _is_covered(refusal, marked):

@@ -139,7 +139,7 @@ class DhcpShell:
                 lambda message, since_s: dhcp6.recall(grant6_untrusted(message, since_s, identity6))
             )
 
-    def changed(self, effect: LeaseChanged) -> None:
+    def note_lease(self, effect: LeaseChanged) -> None:
         """Take the engine's effect about the lease of DHCP."""
         self._on_lease(effect.lease)
         lease, message = effect.lease, effect.message
@@ -149,7 +149,7 @@ class DhcpShell:
             packed = message.pack()
             self._keeper.keep(str(lease.address), str(lease.server), packed, effect.since_s)
 
-    def changed6(self, effect: Lease6Changed) -> None:
+    def note_lease6(self, effect: Lease6Changed) -> None:
         """Take the engine's effect about the lease of DHCPv6."""
         lease, message = effect.lease, effect.message
         if lease is None or message is None:

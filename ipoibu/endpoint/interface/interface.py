@@ -99,7 +99,7 @@ class Interface:
 
             self._dhcp = DhcpShell(self.config, guid, loop, callbacks.on_lease, callbacks.on_lease6)
             self._dhcp.recall(self.engine, link.dhcp6)
-            leases = {LeaseChanged: self._dhcp.changed, Lease6Changed: self._dhcp.changed6}
+            leases = {LeaseChanged: self._dhcp.note_lease, Lease6Changed: self._dhcp.note_lease6}
         carrier = Carrier(loop, path.port, callbacks.on_link)
         self.shell = Shell(
             loop,
@@ -191,7 +191,7 @@ class Interface:
                 if neighbour.is_permanent:
                     effects = self.engine.permanent.set(now, neighbour.ip, neighbour.hwaddr, True)
                 else:
-                    effects = self.engine.learned(now, neighbour.hwaddr, [neighbour.ip])
+                    effects = self.engine.note_learned(now, neighbour.hwaddr, [neighbour.ip])
                 self.perform(effects)
 
     async def release(self) -> None:
@@ -318,7 +318,7 @@ class Interface:
         self.path, self.port = path, path.port
         watch, rc = self._port_watch, self.rc
         watch.follow(path.port)
-        self.shell.moved(path)
+        self.shell.note_moved(path)
         if rc is None or self._try_rc(lambda: rc.move(path.port.cm(), path.rc_config())):
             watch.note_gid()
 
@@ -360,17 +360,17 @@ class Interface:
         self.subnet = self.shell.subnet = Subnet(self, port.sa, received)
         return self.subnet
 
-    def receiving(self, groups: Collection[Gid]) -> None:
+    def set_received(self, groups: Collection[Gid]) -> None:
         """The port is a member of these groups, and of no others."""
-        self._follower.receiving(groups)
+        self._follower.set_received(groups)
 
     def avoid_rail(self, why: str) -> None:
         """Avoid the active rail for a while, where another is up: it does not lead to the link."""
         self._follower.avoid(why)
 
-    def joined(self) -> None:
+    def note_joined(self) -> None:
         """The SA has made us a member of the broadcast group."""
-        self._follower.joined()
+        self._follower.note_joined()
 
     def rename_rc(self) -> bool:
         """Have connected mode listen at the address of the path; return whether it does."""
@@ -420,7 +420,7 @@ class Interface:
             if why is not None:
                 heavy_flush.demand(why)
 
-    def sa_silent(self) -> None:
+    def note_sa_silent(self) -> None:
         """Log that the SA does not answer any more; when it answers again, a light flush follows."""
         self._note_sa("silent", "the subnet administrator does not answer")
 
@@ -469,7 +469,7 @@ class Interface:
         before = self.path
         path = DataPath.open(self.config, self.port, before.device, params, self.rails)
         try:
-            self.engine.renewed(params, path.hwaddr, path.datagram_mtu_bytes, path.guest_qpns)
+            self.engine.note_renewed(params, path.hwaddr, path.datagram_mtu_bytes, path.guest_qpns)
             rc = path.connect(self.loop, self.counts, self.transitions.note)
         except BaseException as error:
             path.close()
@@ -483,7 +483,7 @@ class Interface:
         self.path, self.rc, self._last_counters = path, rc, None
         self._port_watch.note_gid()
         if self.subnet is not None:
-            self.subnet.renewed()
+            self.subnet.note_renewed()
         self._follower.open_backups()
         self.shell.resume(path, rc)
         self._watch_path()

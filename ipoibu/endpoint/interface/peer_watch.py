@@ -53,7 +53,7 @@ class PeerWatch:
             # The next queue pair has no entries of this one; its peers announce themselves again.
             if not interface.is_severed:
                 now = interface.loop.time()
-                interface.perform(interface.engine.learned(now, hwaddr, addresses))
+                interface.perform(interface.engine.note_learned(now, hwaddr, addresses))
 
         self._post(learn)
 

@@ -35,7 +35,7 @@ class Pinger:
         """Ping from another port from now on."""
         self._port = port
 
-    def answered(self, ip: IpAddress, hwaddr: HwAddr | None) -> None:
+    def note_answered(self, ip: IpAddress, hwaddr: HwAddr | None) -> None:
         """Take the engine's effect `Answered`."""
         for future in self._waiting.get(ip, ()):
             if not future.done():

@@ -22,10 +22,10 @@ class PortFollower:
     def avoid(self, why: str) -> None:
         """Avoid the port for a while, where another is up: it does not lead to the link."""
 
-    def joined(self) -> None:
+    def note_joined(self) -> None:
         """The SA has made the port a member of the broadcast group."""
 
-    def receiving(self, groups: Collection[Gid]) -> None:
+    def set_received(self, groups: Collection[Gid]) -> None:
         """The port is a member of these groups, and of no others."""
 
     def open_backups(self) -> None:

@@ -35,7 +35,7 @@ class RailFollower(PortFollower):
             interface.config.rail_monitor,
             interface.shell.pinger.ping,
             lambda: None if self._is_idle() else interface.path,
-            rails.heard,
+            rails.note_heard,
             lambda: self.avoid("no monitored neighbour answers"),
         )
         interface.ask(monitor.run())
@@ -78,11 +78,11 @@ class RailFollower(PortFollower):
         """Avoid the active rail for a while, where another is up: it does not lead to the link."""
         self._rails.avoid(self._interface.loop.time(), why)
 
-    def joined(self) -> None:
+    def note_joined(self) -> None:
         """The SA has made the active rail a member of the broadcast group. With monitored neighbours, only
         their answers show that the rail is good."""
         if not self._interface.config.rail_monitor:
-            self._rails.heard()
+            self._rails.note_heard()
 
     def _can_move(self) -> bool:
         """Return whether the active rail has a queue pair and is a member of the link."""
@@ -95,13 +95,13 @@ class RailFollower(PortFollower):
         now, before = interface.loop.time(), interface.subnet
         interface.move(interface.path.follow(rails, now))
         if before is None or backups is None:
-            interface.perform(interface.engine.moved(now, interface.path.hwaddr))
+            interface.perform(interface.engine.note_moved(now, interface.path.hwaddr))
             return
         requests = before.hand_over()
         backups.move(before_rail, rails.active)
         subnet = interface.open_subnet(interface.port, before.received)
-        interface.perform(interface.engine.moved(now, interface.path.hwaddr))
-        interface.perform(interface.engine.sa.changed(now))
+        interface.perform(interface.engine.note_moved(now, interface.path.hwaddr))
+        interface.perform(interface.engine.sa.note_changed(now))
         for request in requests:
             subnet.request(request)
 
@@ -131,7 +131,7 @@ class RailFollower(PortFollower):
             self._backups.close()
             self._backups = None
 
-    def receiving(self, groups: Collection[Gid]) -> None:
+    def set_received(self, groups: Collection[Gid]) -> None:
         """The active rail is a member of these groups, and of no others."""
         if self._backups is not None:
             self._backups.follow(groups)

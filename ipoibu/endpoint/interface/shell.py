@@ -148,7 +148,7 @@ class Shell:
         self.is_severed = True
         self.rc = self._rerouting.pump = None
 
-    def moved(self, path: DataPath) -> None:
+    def note_moved(self, path: DataPath) -> None:
         """The same data path has another active rail."""
         self._path = path
         self.pinger.follow(path.port)
@@ -197,7 +197,7 @@ class Shell:
         next_hop = address_of(event.next_hop)
         if self.rc is not None:
             self.rc.withdrawn(next_hop)
-        return self._engine.neigh_refused(now, next_hop, event.error)
+        return self._engine.note_neigh_refused(now, next_hop, event.error)
 
     def _to_rc(self, _: float, event: _core.Event) -> None:
         if self.rc is not None:
@@ -218,8 +218,8 @@ class Shell:
         self._on_failure("the packet device failed: it was deleted or closed")
 
     def _synced(self, _: float, event: _core.Event) -> None:
-        self.heartbeat.answered()
-        self._rerouting.answered(event.token)
+        self.heartbeat.note_answered()
+        self._rerouting.note_answered(event.token)
 
     # ---- effects
 
@@ -244,7 +244,7 @@ class Shell:
             key_of(effect.next_hop), effect.action, effect.destination, effect.mtu_bytes
         )
         if self.rc is not None:
-            self.rc.published(effect)
+            self.rc.note_published(effect)
 
     def _withdraw(self, effect: Withdraw) -> None:
         self._pump.neigh_del(key_of(effect.next_hop))
@@ -264,11 +264,13 @@ class Shell:
     def _delivery_of(self, effect: AskArp) -> Iterable[Effect]:
         request = effect.request
         delivery = self._ask_arp(request.sender_ip, request.target_ip)
-        return self._engine.arp_asked(self._loop.time(), request, delivery, effect.is_multicast)
+        return self._engine.note_arp_answer(
+            self._loop.time(), request, delivery, effect.is_multicast
+        )
 
     def _route_behind(self, effect: AskProxy) -> Iterable[Effect]:
         route = self._ask_proxy(effect.sender, effect.target)
-        return self._engine.proxy_asked(self._loop.time(), effect, route)
+        return self._engine.note_proxy_answer(self._loop.time(), effect, route)
 
     def _request(
         self, effect: Attach | Detach | FindPath | JoinToSend | LeaveToSend
@@ -289,8 +291,8 @@ class Shell:
         try:
             self._path.fabric.attach(mgid)
         except LinkError as error:
-            return self._engine.attach_failed(now, mgid, str(error))
-        return self._engine.attached(now, mgid)
+            return self._engine.note_attach_failed(now, mgid, str(error))
+        return self._engine.note_attached(now, mgid)
 
     def _report(self, effect: Effect) -> None:
         self._reports[type(effect)](effect)
@@ -324,7 +326,7 @@ class Shell:
                 self._put_route(prefix, target)
             else:
                 self._pump.route_del(prefix[1:], prefix[0])
-        self._rerouting.changed(changes)
+        self._rerouting.note_changed(changes)
 
     def leave_out_routes(self, count: int) -> None:
         self._counts["routes_left_out"] += count
@@ -406,7 +408,7 @@ GUEST_EVENTS: Final[dict[int, Callable[[EthernetHost, float, _core.Event], Itera
     _core.EVENT_LINK_PACKET: lambda it, now, event: it.link_packet(
         now, _source(event) if event.sgid is not None else None, event.data
     ),
-    _core.EVENT_SPOOFED: lambda it, now, event: it.spoofed(
+    _core.EVENT_SPOOFED: lambda it, now, event: it.note_spoofed(
         now, address_of(event.next_hop), Mac(event.data)
     ),
 }
@@ -423,20 +425,22 @@ RC_EVENTS: Final = (
 # What becomes of each event of the pump (ext/pump/pump_abi.h). Most are an input of the engine.
 EVENTS: Final[dict[int, Callable[[Shell, float, _core.Event], Iterable[Effect] | None]]] = {
     _core.EVENT_FRAME: lambda it, now, event: it._engine.frame(now, _source(event), event.data),
-    _core.EVENT_CONTROL_LIMITED: lambda it, now, event: it._engine.reports.control_limited(
+    _core.EVENT_CONTROL_LIMITED: lambda it, now, event: it._engine.reports.note_control_limited(
         now, _source(event)
     ),
-    _core.EVENT_DROPPED: lambda it, now, event: it._engine.reports.dropped(
+    _core.EVENT_DROPPED: lambda it, now, event: it._engine.reports.note_dropped(
         now, _source(event), event.counter
     ),
-    _core.EVENT_RESOLUTION_LIMITED: lambda it, now, event: it._engine.reports.resolution_limited(
-        now, address_of(event.next_hop)
+    _core.EVENT_RESOLUTION_LIMITED: lambda it, now, event: (
+        it._engine.reports.note_resolution_limited(now, address_of(event.next_hop))
     ),
     _core.EVENT_MISS: lambda it, now, event: it._engine.miss(
         now, address_of(event.next_hop), event.data
     ),
-    _core.EVENT_WANTED: lambda it, now, event: it._engine.wanted(now, address_of(event.next_hop)),
-    _core.EVENT_USED: lambda it, now, event: it._engine.used(now, address_of(event.next_hop)),
+    _core.EVENT_WANTED: lambda it, now, event: it._engine.note_wanted(
+        now, address_of(event.next_hop)
+    ),
+    _core.EVENT_USED: lambda it, now, event: it._engine.note_used(now, address_of(event.next_hop)),
     _core.EVENT_HOST: lambda it, now, event: it._engine.host_packet(now, event.data),
     _core.EVENT_DHCP_REPLY: lambda it, now, event: it._engine.dhcp_reply(now, event.data),
     _core.EVENT_UNREACHABLE: lambda it, now, event: it._engine.unreachable(
@@ -503,7 +507,7 @@ EFFECTS: Final[dict[type[Effect], Callable[[Shell, Any], Iterable[Effect] | None
     LinkChanged: Shell._report,
     LeaseChanged: Shell._report_and_announce,
     Lease6Changed: Shell._report_and_announce,
-    Answered: lambda it, effect: it.pinger.answered(effect.ip, effect.hwaddr),
+    Answered: lambda it, effect: it.pinger.note_answered(effect.ip, effect.hwaddr),
     Count: Shell._count,
     Log: lambda it, effect: _log.log(effect.level, "%s", effect.text),
 }

@@ -199,9 +199,9 @@ class Rails:
         for index, rail in enumerate(self._rails):
             rail.state.compare(now, is_poor=is_outdone(index, good, hosts))
 
-    def heard(self) -> None:
+    def note_heard(self) -> None:
         """The active rail reaches a neighbour, or its SA has made us a member of the link."""
-        self._rails[self._active].state.heard()
+        self._rails[self._active].state.note_heard()
 
     def avoid(self, now: float, why: str) -> bool:
         """Avoid the active rail for a while, if another rail is up; return whether one is."""

@@ -79,7 +79,7 @@ class AllMulticast:
         self._joining.clear()
         self._news.clear()
 
-    def noticed(self, group: Gid, *, exists: bool) -> None:
+    def note_group(self, group: Gid, *, exists: bool) -> None:
         """The SA reports that it created or deleted the group (M2)."""
         if self._is_of_link(group):
             self._news[group] = exists

@@ -68,7 +68,7 @@ class Subnet:
         self._senders: dict[Gid, Gid] = {}  # by group: the group that its packets go to (M1)
         self._sent_to: Counter[Gid] = Counter()  # by group: how many groups send by it
         self.note_pkey(interface.params)
-        self.renewed()
+        self.note_renewed()
         self._requests: dict[tuple[str, Gid], tuple[Request, asyncio.Task[None]]] = {}
         sa.listen(self._notified)
 
@@ -77,7 +77,7 @@ class Subnet:
         miss no change."""
         self._pkey_place = pkey_place(self.sa, params.pkey)
 
-    def renewed(self) -> None:
+    def note_renewed(self) -> None:
         """The interface has a queue pair on the link of its `params`."""
         self._all = self._all_multicast() if self._interface.receives_all else None
 
@@ -145,14 +145,14 @@ class Subnet:
                 return
             self._interface.fabric.attach(group, record.mlid or 0)
             self._received.add(group)
-            self._interface.receiving(self._received)
+            self._interface.set_received(self._received)
         except LinkError as error:
             self._refused(group, error)
         else:
             path = path_to_group(record)
-            self._interface.perform(self._engine.attached(self._now(), group, path))
+            self._interface.perform(self._engine.note_attached(self._now(), group, path))
             if group == self._broadcast:
-                self._interface.joined()
+                self._interface.note_joined()
                 if self._all is not None:
                     self._all.open()
 
@@ -167,7 +167,7 @@ class Subnet:
             self._later(lambda: self.sa.leave(group))
         if group == self._broadcast:
             self._interface.avoid_rail(str(error))
-        self._interface.perform(self._engine.attach_failed(self._now(), group, str(error)))
+        self._interface.perform(self._engine.note_attach_failed(self._now(), group, str(error)))
 
     async def _join_to_send(self, group: Gid, detour: Gid | None) -> None:
         def join(to: Gid) -> Coroutine[Any, Any, Any]:
@@ -213,9 +213,13 @@ class Subnet:
         try:
             record = await asked
         except LinkError as error:
-            self._interface.perform(self._engine.sa.path_unresolved(self._now(), gid, str(error)))
+            self._interface.perform(
+                self._engine.sa.note_path_unresolved(self._now(), gid, str(error))
+            )
         else:
-            self._interface.perform(self._engine.sa.path_resolved(self._now(), gid, path(record)))
+            self._interface.perform(
+                self._engine.sa.note_path_resolved(self._now(), gid, path(record))
+            )
 
     def _is_same_link(self, record: McMemberRecord) -> bool:
         """Return whether the record describes the same link. A link with another MTU or Q_Key needs another
@@ -233,7 +237,7 @@ class Subnet:
 
     def _stop_receiving(self, group: Gid) -> None:
         self._received.discard(group)
-        self._interface.receiving(self._received)
+        self._interface.set_received(self._received)
         if self._all is None or group not in self._all.held:
             self._interface.fabric.detach(group)
 
@@ -251,7 +255,7 @@ class Subnet:
     def follow_allmulticast(self) -> None:
         """Begin or end to receive for a router, as the interface says."""
         self.close_all_groups()
-        self.renewed()
+        self.note_renewed()
         if self._all is not None and self._broadcast in self._received:
             self._all.open()
 
@@ -273,7 +277,7 @@ class Subnet:
             if isinstance(change, Notice):
                 self._loop.call_soon_threadsafe(self._group_changed, change)
             elif isinstance(change, Change):
-                self._loop.call_soon_threadsafe(self._interface.sa_silent)
+                self._loop.call_soon_threadsafe(self._interface.note_sa_silent)
             else:
                 self._loop.call_soon_threadsafe(self._interface.flush, change)
         except RuntimeError:  # the interface is closed
@@ -282,15 +286,15 @@ class Subnet:
     def _group_changed(self, notice: Notice) -> None:
         exists = notice.trap is Trap.GROUP_CREATED
         if self._all is not None:
-            self._all.noticed(notice.gid, exists=exists)
-        effects = self._engine.sa.group_changed(self._now(), notice.gid, exists=exists)
+            self._all.note_group(notice.gid, exists=exists)
+        effects = self._engine.sa.note_group_changed(self._now(), notice.gid, exists=exists)
         self._interface.perform(effects)
 
     # ---- flushes
 
     def refresh(self) -> None:
         """Flush lightly: the SA may have forgotten us. `SaClient` has joined its groups again already."""
-        self._interface.perform(self._engine.sa.changed(self._now()))
+        self._interface.perform(self._engine.sa.note_changed(self._now()))
         if self._all is not None:
             self._all.refresh()
 

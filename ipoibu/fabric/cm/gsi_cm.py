@@ -49,7 +49,7 @@ class GsiCm(CmService):
                 break
             self._readdress()
             with self._guarded("a connection management datagram"):
-                self._effects.perform(self._cm.received(time.monotonic(), *datagram))
+                self._effects.perform(self._cm.note_received(time.monotonic(), *datagram))
         now = time.monotonic()
         with self._guarded("a connection management timer"):
             self._effects.run_timer(now)

@@ -164,9 +164,9 @@ class MeshConnections(MeshWorker):
             case CmEventType.ROUTE_RESOLVED:
                 self._try(wire, lambda: self._prepare(wire))
             case CmEventType.ESTABLISHED if wire.is_ours:
-                self._effects.perform(self._mesh.opened(now, wire.handle, event.private))
+                self._effects.perform(self._mesh.note_opened(now, wire.handle, event.private))
             case CmEventType.ESTABLISHED:
-                self._effects.perform(self._mesh.established(now, wire.handle))
+                self._effects.perform(self._mesh.note_established(now, wire.handle))
             case _:
                 _log.debug("mesh: %s (%d) of %d", event.type.name, event.status, wire.handle)
                 self._lose(wire, event.private)
@@ -175,7 +175,9 @@ class MeshConnections(MeshWorker):
         handle = self._mesh.new_handle()
         self._wires[handle] = self._by_id[event.id] = _Wire(handle, event.id, False)
         source = event.id.target.ip
-        self._effects.perform(self._mesh.requested(time.monotonic(), handle, source, event.private))
+        self._effects.perform(
+            self._mesh.note_requested(time.monotonic(), handle, source, event.private)
+        )
 
     def _route(self, wire: _Wire) -> None:
         if wire.id.device != self._device.name:
@@ -204,7 +206,7 @@ class MeshConnections(MeshWorker):
 
     def _lose(self, wire: _Wire, private: bytes = b"") -> None:
         self._part(wire)
-        self._effects.perform(self._mesh.ended(time.monotonic(), wire.handle, private))
+        self._effects.perform(self._mesh.note_ended(time.monotonic(), wire.handle, private))
 
     # ---- events of the core
 
@@ -288,7 +290,7 @@ class MeshConnections(MeshWorker):
             _log.warning(
                 "%s: cannot connect to the peer at %s: %s", self._info.device, locator, error
             )
-            self._effects.perform(self._mesh.ended(time.monotonic(), handle))
+            self._effects.perform(self._mesh.note_ended(time.monotonic(), handle))
             return
         self._wires[handle] = self._by_id[wire.id] = wire
         self._try(wire, lambda: wire.id.resolve_address(self._target(locator), _RESOLVE_MS))

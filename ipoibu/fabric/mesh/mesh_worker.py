@@ -128,10 +128,10 @@ class MeshWorker(Worker, PeerDirectory):
             return self._mesh.has_peers
 
     def joined(self, mgid: Gid) -> None:
-        self._input(lambda: self._mesh.joined(mgid))
+        self._input(lambda: self._mesh.note_joined(mgid))
 
     def left(self, mgid: Gid) -> None:
-        self._input(lambda: self._mesh.left(mgid))
+        self._input(lambda: self._mesh.note_left(mgid))
 
     def announce(self, addresses: Iterable[IpAddress]) -> None:
         self._input(lambda: self._mesh.addresses(addresses))

@@ -203,7 +203,7 @@ class SaTransport:
         """Look at the port and return its present state; requests go to the LID of its SA from then on,
         also those that wait for an answer from another one."""
         self._info = self._port.look()
-        self._effects.perform(self._requests.moved(self._loop.time(), self._info.sa_lid))
+        self._effects.perform(self._requests.note_moved(self._loop.time(), self._info.sa_lid))
         return self._info
 
     def _look(self) -> None:
@@ -241,7 +241,9 @@ class SaTransport:
                 self.counts["sa_unsent"] += 1
                 continue
             peer = SaAddress(received.lid, received.qpn)
-            self._effects.perform(self._requests.received(self._loop.time(), peer, received.raw))
+            self._effects.perform(
+                self._requests.note_received(self._loop.time(), peer, received.raw)
+            )
         return True
 
     def _carry_out(self, effect: SaEffect) -> None:

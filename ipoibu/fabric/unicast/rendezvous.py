@@ -140,7 +140,7 @@ class Rendezvous(MeshWorker):
             self._watch(wire)
             now = time.monotonic()
             source = stream.source
-            self._effects.perform(self._mesh.requested(now, handle, source, frames[0][1]))
+            self._effects.perform(self._mesh.note_requested(now, handle, source, frames[0][1]))
             try:
                 self._messages_untrusted(wire, frames[1:])
             except BadFrame as error:
@@ -185,11 +185,11 @@ class Rendezvous(MeshWorker):
                 self._effects.perform(self._mesh.control(now, wire.handle, body))
             elif kind is FrameKind.CONTROL and not wire.is_ours:
                 wire.has_greeted = True
-                self._effects.perform(self._mesh.established(now, wire.handle))
+                self._effects.perform(self._mesh.note_established(now, wire.handle))
                 self._effects.perform(self._mesh.control(now, wire.handle, body))
             elif kind is FrameKind.GREETING and wire.is_ours and not wire.has_greeted:
                 wire.has_greeted = True
-                self._effects.perform(self._mesh.opened(now, wire.handle, body))
+                self._effects.perform(self._mesh.note_opened(now, wire.handle, body))
             elif kind is FrameKind.REFUSAL and wire.is_ours and not wire.has_greeted:
                 self._counts["mesh_refused"] += 1
                 self._lose(wire, body)
@@ -223,7 +223,7 @@ class Rendezvous(MeshWorker):
 
     def _lose(self, wire: _Wire, private: bytes = b"") -> None:
         self._part(wire)
-        self._effects.perform(self._mesh.ended(time.monotonic(), wire.handle, private))
+        self._effects.perform(self._mesh.note_ended(time.monotonic(), wire.handle, private))
 
     # ---- effects
 
@@ -256,7 +256,7 @@ class Rendezvous(MeshWorker):
             reason = error.strerror or error
             _log.info("%s: cannot connect to %s: %s", self._info.device, locator, reason)
             self._counts["mesh_failed"] += 1
-            self._effects.perform(self._mesh.ended(time.monotonic(), handle))
+            self._effects.perform(self._mesh.note_ended(time.monotonic(), handle))
             return
         wire = self._wires[handle] = _Wire(handle, stream, True, is_introduced)
         self._watch(wire)

@@ -133,7 +133,7 @@ class Cm:
             self._continue(now, conn, request)
         return self._take()
 
-    def received(self, now: float, source: MadSource, raw: bytes) -> list[CmEffect]:
+    def note_received(self, now: float, source: MadSource, raw: bytes) -> list[CmEffect]:
         """Take a CM datagram that arrived at queue pair 1. Count a bad one; it never raises an error."""
         try:
             tid, message = cm.parse_untrusted(raw)

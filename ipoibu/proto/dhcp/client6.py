@@ -128,7 +128,7 @@ class Dhcp6Client:
         is_early = self.state is State.CHECKING and not self._is_reported
         return is_early and interface == self._held
 
-    def decided(self, now: float, ip: IpAddress, is_duplicate: bool) -> None:
+    def note_decided(self, now: float, ip: IpAddress, is_duplicate: bool) -> None:
         """Take the result of duplicate address detection, of any address of the interface."""
         is_ours = self._held is not None and ip == self._held.ip
         if is_ours and self.state in _CHECKED:

@@ -46,11 +46,13 @@ class GuestArp:
         if message.sender_mac != frame.source:
             self._context.drop(now, frame.source, "ethernet_spoofed")
         elif message.is_probe:
-            if self._guests.probed(now, message.target_ip, frame.source):
+            if self._guests.note_probed(now, message.target_ip, frame.source):
                 self._forward(frame, message)
             else:
                 self._context.drop(now, frame.source, "ethernet_spoofed")
-        elif self._guests.claimed(now, message.sender_ip, frame.source, announces=is_announcement):
+        elif self._guests.note_claimed(
+            now, message.sender_ip, frame.source, announces=is_announcement
+        ):
             self._forward(frame, message)
         else:
             self._context.drop(now, frame.source, "ethernet_spoofed")
@@ -97,7 +99,9 @@ class GuestArp:
             return
         announces = message.sender_ip == message.target_ip and is_multicast
         is_probe = message.sender_ip == _NO_ADDRESS
-        if not is_probe and not self._guests.contested(now, message.sender_ip, announces=announces):
+        if not is_probe and not self._guests.note_contested(
+            now, message.sender_ip, announces=announces
+        ):
             self._context.drop(now, source, "ethernet_spoofed")
             return
         self._pass_on(now, message, is_multicast=is_multicast)

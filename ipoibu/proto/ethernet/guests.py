@@ -187,7 +187,7 @@ class Guests:
 
     # -- what guests do --------------------------------------------------------------------------
 
-    def probed(self, now: float, ip: IpAddress, mac: Mac) -> bool:
+    def note_probed(self, now: float, ip: IpAddress, mac: Mac) -> bool:
         """A guest probes for `ip`; return whether it may."""
         if not self._may_use(now, mac, ip):
             return False
@@ -198,7 +198,7 @@ class Guests:
             self._feed(now, ip, binding, Input.PROBED)
         return True
 
-    def seen(self, now: float, ip: IpAddress, mac: Mac) -> bool:
+    def note_seen(self, now: float, ip: IpAddress, mac: Mac) -> bool:
         """A packet of `mac` comes from `ip`; return whether it may pass."""
         if not self._may_use(now, mac, ip):
             return False
@@ -214,7 +214,7 @@ class Guests:
         self._feed(now, ip, binding, Input.SOURCE)
         return True
 
-    def claimed(
+    def note_claimed(
         self,
         now: float,
         ip: IpAddress,
@@ -250,7 +250,7 @@ class Guests:
             self._announce_or_ask(now, ip, binding)
         return True
 
-    def spoofed(self, now: float, ip: IpAddress, mac: Mac) -> None:
+    def note_spoofed(self, now: float, ip: IpAddress, mac: Mac) -> None:
         """The pump dropped a packet of `mac` from `ip`, which another guest has."""
         self._context.note_drop(now, mac, "tx_spoofed")
         binding = self._bindings.get(ip)
@@ -258,7 +258,7 @@ class Guests:
             reason = Reason.BOUND if binding.state is State.STATIC else Reason.HELD
             self._refusals.note(now, ip, mac, reason, binding.mac)
 
-    def arrived(self, now: float, mac: Mac) -> None:
+    def note_arrived(self, now: float, mac: Mac) -> None:
         """A guest came to this host with its addresses, as a hypervisor says after a migration."""
         firm = [ip for ip in self._of_mac.get(mac, ()) if self.is_firm(ip)]
         if firm and not self._to_announce:
@@ -267,7 +267,7 @@ class Guests:
 
     # -- what hosts of the link do ---------------------------------------------------------------
 
-    def contested(self, now: float, ip: IpAddress, *, announces: bool) -> bool:
+    def note_contested(self, now: float, ip: IpAddress, *, announces: bool) -> bool:
         """A host of the link names `ip` as its own; return whether guests may hear of it."""
         binding = self._bindings.get(ip)
         if binding is None:
@@ -293,11 +293,11 @@ class Guests:
             hwaddr = self._queue_pairs.own(it.mac)
             yield GuestInfo(ip, it.mac, it.state, now - it.heard, hwaddr)
 
-    def refused(self, now: float) -> Iterator[RefusalInfo]:
+    def refusals(self, now: float) -> Iterator[RefusalInfo]:
         """Return who used an address that it may not."""
         return self._refusals.snapshot(now)
 
-    def published(self) -> list[SetGuest]:
+    def pump_entries(self) -> list[SetGuest]:
         """Return what the pump knows."""
         known = [(ip, it) for ip, it in self._bindings.items() if it.state is not State.TENTATIVE]
         return [SetGuest(ip, it.mac, it.state not in _LOOSE) for ip, it in known]
@@ -411,7 +411,7 @@ class Guests:
         """Give a guest that holds an address a queue pair, if it has none; hosts know its other addresses
         by the interface's."""
         if self._queue_pairs.assign(mac) and len(self._of_mac[mac]) > 1:
-            self.arrived(now, mac)
+            self.note_arrived(now, mac)
 
     def _take(self, ip: IpAddress, binding: _Binding, rival: Mac | None) -> None:
         if rival is None:

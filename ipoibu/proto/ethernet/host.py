@@ -116,11 +116,11 @@ class EthernetHost(HostSide, EnginePart):
         self._listeners.link_up(now, self.nd.own_address)
         self._guests.link_up(now)
 
-    def renewed(self) -> None:
-        self._queue_pairs.renewed()
+    def note_renewed(self) -> None:
+        self._queue_pairs.note_renewed()
 
     @engine_input
-    def rewired(self, now: float) -> None:
+    def note_rewired(self, now: float) -> None:
         """The TAP is in another bridge, or up again: other guests may be behind it."""
         if self._is_up:
             self._listeners.ask_again(now)
@@ -161,7 +161,7 @@ class EthernetHost(HostSide, EnginePart):
             case EtherType.IPV4 | EtherType.IPV6:
                 self._guest_packet_untrusted(now, parsed, frame)
             case EtherType.RARP:  # a hypervisor's notice of a guest that migrated
-                self._guests.arrived(now, parsed.source)
+                self._guests.note_arrived(now, parsed.source)
             case _:
                 self._context.count("ethernet_type")
 
@@ -200,7 +200,7 @@ class EthernetHost(HostSide, EnginePart):
         if not is_host(source):
             self._context.drop(now, parsed.source, "ethernet_spoofed")
             return False
-        if not self._guests.seen(now, source, parsed.source):
+        if not self._guests.note_seen(now, source, parsed.source):
             self._context.drop(now, parsed.source, "ethernet_spoofed")
             return False
         self._found(now, parsed.source)
@@ -323,17 +323,17 @@ class EthernetHost(HostSide, EnginePart):
             self._deliver(parsed.source, self._macs.own, error)
 
     @engine_input
-    def spoofed(self, now: float, address: IpAddress, mac: Mac) -> None:
+    def note_spoofed(self, now: float, address: IpAddress, mac: Mac) -> None:
         """The pump dropped a packet of `mac` from the address of another guest, and has counted it."""
-        self._guests.spoofed(now, address, mac)
+        self._guests.note_spoofed(now, address, mac)
 
-    def used(self, now: float, next_hop: IpAddress) -> None:
+    def note_used(self, now: float, next_hop: IpAddress) -> None:
         pass
 
-    def neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> None:
+    def note_neigh_refused(self, now: float, next_hop: IpAddress, error: int) -> None:
         mac = mac_of_next_hop(next_hop)
         if mac is not None:
-            self._macs.refused(mac, error)
+            self._macs.note_refused(mac, error)
 
     def pin(self, now: float, ip: IpAddress, hwaddr: HwAddr, replaces: bool) -> None:
         raise UsageError("the neighbours of this interface belong to its guests")
@@ -344,12 +344,12 @@ class EthernetHost(HostSide, EnginePart):
     def watches_dhcp(self) -> bool:
         return True
 
-    def published(self) -> list[SetGuest | SetQueuePair | SetNeighbour]:
+    def pump_entries(self) -> list[SetGuest | SetQueuePair | SetNeighbour]:
         """Return what another pump has to know: destinations come back with packets of guests."""
         return [
-            *self._guests.published(),
-            *self._queue_pairs.published(),
-            *self._macs.published(),
+            *self._guests.pump_entries(),
+            *self._queue_pairs.pump_entries(),
+            *self._macs.pump_entries(),
         ]
 
     @property
@@ -363,8 +363,8 @@ class EthernetHost(HostSide, EnginePart):
     def neighbours(self, now: float) -> list[NeighbourInfo]:
         return list(self._macs.snapshot(now))
 
-    def refused(self, now: float) -> list[RefusalInfo]:
-        return list(self._guests.refused(now))
+    def refusals(self, now: float) -> list[RefusalInfo]:
+        return list(self._guests.refusals(now))
 
     def groups(self) -> Mapping[IpAddress, int]:
         """The groups that guests receive, with the number of guests."""

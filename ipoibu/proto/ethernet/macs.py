@@ -142,7 +142,7 @@ class Macs:
         self._publish(now, mac, neighbour)
         return next_hop_of(mac)
 
-    def refused(self, mac: Mac, error: int) -> None:
+    def note_refused(self, mac: Mac, error: int) -> None:
         """The pump did not take the destination: some that were silent for longest make room."""
         self._idle(mac)
         if error == errno.ENOSPC:
@@ -160,7 +160,7 @@ class Macs:
             for mac, it in part.items():
                 yield NeighbourInfo(mac, it.hwaddr, it.is_used, now - it.heard)
 
-    def published(self) -> list[SetNeighbour]:
+    def pump_entries(self) -> list[SetNeighbour]:
         """Return the sources that the pump knows."""
         parts = (self._used, self._strangers)
         return [SetNeighbour(mac, it.hwaddr) for part in parts for mac, it in part.items()]

@@ -65,11 +65,11 @@ class GuestNd:
         if mac is not None and mac != frame.source and not is_redirect:
             return False
         if isinstance(message, NeighbourSolicitation) and source.is_unspecified:
-            return self._guests.probed(now, message.target, frame.source)
+            return self._guests.note_probed(now, message.target, frame.source)
         if isinstance(message, NeighbourAdvertisement):
             # Without Override it is an answer in the place of the owner, a proxy's (RFC 4861 §7.2.8, H4).
             announces = message.override and not message.solicited
-            if not self._guests.claimed(
+            if not self._guests.note_claimed(
                 now,
                 message.target,
                 frame.source,
@@ -79,7 +79,7 @@ class GuestNd:
                 return False
         if source.is_unspecified:
             return True
-        return self._guests.claimed(now, source, frame.source, announces=False)
+        return self._guests.note_claimed(now, source, frame.source, announces=False)
 
     def _forward(self, frame: Frame, relinked: Relinked, mac: Mac | None) -> None:
         message = relinked.message
@@ -134,10 +134,10 @@ class GuestNd:
         message = relinked.message
         if isinstance(message, NeighbourAdvertisement):
             announces = message.override and not message.solicited
-            return self._guests.contested(now, message.target, announces=announces)
+            return self._guests.note_contested(now, message.target, announces=announces)
         if message.source.is_unspecified or relinked.address is None:
             return True
-        return self._guests.contested(now, message.source, announces=False)
+        return self._guests.note_contested(now, message.source, announces=False)
 
     def _pass_on(
         self, now: float, source: FrameSource, relinked: Relinked, hwaddr: HwAddr | None

@@ -60,9 +60,9 @@ class QueuePairs:
             del self._macs[qpn]
             self._context.emit(SetQueuePair(mac, None))
 
-    def renewed(self) -> None:
+    def note_renewed(self) -> None:
         """The interface has another queue pair, and others for the guests; another pump gets them by
-        `published`."""
+        `pump_entries`."""
         macs = list(self._qpns)
         self._qpns.clear()
         self._macs.clear()
@@ -72,7 +72,7 @@ class QueuePairs:
                 self._qpns[mac] = qpn
                 self._macs[qpn] = mac
 
-    def published(self) -> list[SetQueuePair]:
+    def pump_entries(self) -> list[SetQueuePair]:
         """Return what the pump knows."""
         return [SetQueuePair(mac, qpn) for mac, qpn in self._qpns.items()]
 

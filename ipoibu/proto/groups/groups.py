@@ -276,11 +276,11 @@ class Groups:
         for mgid in sorted(members, key=lambda mgid: mgid != broadcast):
             self._context.emit(Attach(mgid))
 
-    def attached(self, now: float, mgid: Gid) -> None:
+    def note_attached(self, now: float, mgid: Gid) -> None:
         if mgid in self._groups:
             self._feed(now, self._groups[mgid], MemberInput.ATTACHED)
 
-    def attach_failed(self, now: float, mgid: Gid, reason: str) -> None:
+    def note_attach_failed(self, now: float, mgid: Gid, reason: str) -> None:
         """The fabric refused the group; `reason` goes to the observer, and so to the log (M6)."""
         if mgid in self._groups:
             self._feed(now, self._groups[mgid], MemberInput.REFUSED, reason)
@@ -290,7 +290,7 @@ class Groups:
         of `ip`: a subnet's broadcast address uses the MGID of 255.255.255.255."""
         self._feed_sender(now, ip, SenderInput.MISS, packet, via or ip)
 
-    def used(self, now: float, ip: IpAddress) -> None:
+    def note_used(self, now: float, ip: IpAddress) -> None:
         self._feed_sender(now, ip, SenderInput.USED)
 
     def withdraw(self, now: float, ip: IpAddress) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The groups that the local stack receives: by its list, and by the reports that it sends (M3, M4).
 
-Where the host side can read the kernel's list, `listed` takes it: it is the truth about the kernel's
+Where the host side can read the kernel's list, `set_groups` takes it: it is the truth about the kernel's
 sockets. IGMP and MLD reports come earlier, and for more: an ipvlan interface in a container, or an
 application's own stack, reports groups that are on no list. So a group has a user while either names it,
 and when a group vanishes from the list, an earlier report of it is void: reports of leaving get lost.
@@ -39,7 +39,7 @@ class Listeners:
     def __len__(self) -> int:
         return len(self._interest.keys() | self._listed)
 
-    def listed(self, now: float, groups: Iterable[IpAddress]) -> None:
+    def set_groups(self, now: float, groups: Iterable[IpAddress]) -> None:
         """Take the kernel's whole list; a group that was refused for lack of room gets another try."""
         there = {group for group in groups if is_reported(group)}
         for group in sorted(self._listed - there, key=str):

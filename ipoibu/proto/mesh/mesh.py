@@ -57,7 +57,7 @@ _NEWS: Final = "news"
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Connect to the host that listens at `locator`; `opened` or `ended` answers.
+    """Connect to the host that listens at `locator`; `note_opened` or `note_ended` answers.
 
     The greeting says whether a peer introduced us to this host (`is_introduced`).
     """
@@ -69,14 +69,14 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Accept the connection of `requested`; `established` or `ended` follows."""
+    """Accept the connection of `note_requested`; `note_established` or `note_ended` follows."""
 
     handle: Handle
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Refuse the connection of `requested`; the handle is dead."""
+    """Refuse the connection of `note_requested`; the handle is dead."""
 
     handle: Handle
 
@@ -263,13 +263,13 @@ class Mesh:
                     self._dial(now, locator)
         return self._take()
 
-    def joined(self, mgid: Gid) -> list[MeshEffect]:
+    def note_joined(self, mgid: Gid) -> list[MeshEffect]:
         if mgid not in self._ours.groups:
             self._ours.groups[mgid] = None
             self._send_all(mesh.groups(Operation.JOIN, [mgid]))
         return self._take()
 
-    def left(self, mgid: Gid) -> list[MeshEffect]:
+    def note_left(self, mgid: Gid) -> list[MeshEffect]:
         if mgid in self._ours.groups:
             del self._ours.groups[mgid]
             self._send_all(mesh.groups(Operation.LEAVE, [mgid]))
@@ -284,10 +284,10 @@ class Mesh:
     # ---- inputs: from the shell, which makes the connections
 
     def new_handle(self) -> Handle:
-        """A handle for the next `requested`."""
+        """A handle for the next `note_requested`."""
         return next(self._handles)
 
-    def opened(self, now: float, handle: Handle, private: bytes) -> list[MeshEffect]:
+    def note_opened(self, now: float, handle: Handle, private: bytes) -> list[MeshEffect]:
         """The peer that we dialed accepts, and greets us."""
         conn = self._in_state(handle, State.DIALING)
         if conn is not None:
@@ -298,7 +298,7 @@ class Mesh:
                 self._open(now, conn, greeting, Input.GREETED)
         return self._take()
 
-    def requested(
+    def note_requested(
         self, now: float, handle: Handle, source: IpAddress, private: bytes
     ) -> list[MeshEffect]:
         """A peer dialed us, and greets us."""
@@ -315,7 +315,7 @@ class Mesh:
             self._feed(now, conn, Input.REQUESTED)
         return self._take()
 
-    def established(self, now: float, handle: Handle) -> list[MeshEffect]:
+    def note_established(self, now: float, handle: Handle) -> list[MeshEffect]:
         """The peer that dialed us has confirmed."""
         conn = self._in_state(handle, State.ACCEPTING)
         if conn is not None:
@@ -323,7 +323,7 @@ class Mesh:
             self._open(now, conn, conn.greeting, Input.ESTABLISHED)
         return self._take()
 
-    def ended(self, now: float, handle: Handle, private: bytes = b"") -> list[MeshEffect]:
+    def note_ended(self, now: float, handle: Handle, private: bytes = b"") -> list[MeshEffect]:
         """The connection ended or failed; `private` is the greeting of a peer that refused."""
         conn = self._connections.get(handle)
         if conn is None:

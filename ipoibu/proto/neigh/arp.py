@@ -84,13 +84,13 @@ class ArpResolver:
         ):
             pass
         elif sender in self._addresses:
-            self._addresses.claimed(now, sender, hwaddr)
+            self._addresses.note_claimed(now, sender, hwaddr)
         elif sender == _NO_ADDRESS:
             self._take_probe(now, source, message)
         elif not self._is_sender(sender):
             self._context.drop(now, source, "arp_sender")
         elif self._is_answer(source, message):
-            self._neighbours.advertised(now, sender, hwaddr, solicited=True, override=True)
+            self._neighbours.note_advertised(now, sender, hwaddr, solicited=True, override=True)
         elif self._asks_kernel(message):
             self._note_sender(now, message)
             self._context.emit(AskArp(message, _is_multicast(source)))
@@ -98,12 +98,12 @@ class ArpResolver:
             self._note_sender(now, message)
             self._ask_proxy(now, message, _is_multicast(source))
         else:
-            self._neighbours.introduced(now, sender, hwaddr)
+            self._neighbours.note_introduced(now, sender, hwaddr)
             if message.operation == arp.REQUEST:
                 is_ours = self._host.answers(sender, message.target_ip)
                 self._answer_soon(now, message, is_multicast=_is_multicast(source), is_ours=is_ours)
 
-    def asked(
+    def note_arp_answer(
         self, now: float, request: arp.Arp, delivery: Delivery | None, is_multicast: bool
     ) -> None:
         """Take what the kernel does with packets to the address that `request` asks for."""
@@ -112,7 +112,7 @@ class ArpResolver:
             self._ask_proxy(now, request, is_multicast)
             return
         if sender != _NO_ADDRESS:
-            self._neighbours.introduced(now, sender, request.sender_hwaddr)
+            self._neighbours.note_introduced(now, sender, request.sender_hwaddr)
         is_ours = delivery == "local"
         self._answer_soon(now, request, is_multicast=is_multicast, is_ours=is_ours)
 
@@ -124,11 +124,11 @@ class ArpResolver:
         else:
             self._proxied.answer(now, AskProxy(request, request.sender_hwaddr, is_multicast))
 
-    def proxy_asked(self, now: float, question: AskProxy, route: ProxyRoute | None) -> None:
+    def note_proxy_answer(self, now: float, question: AskProxy, route: ProxyRoute | None) -> None:
         """Take the kernel's route to the address that a request asks for."""
         request = question.request
-        if isinstance(request, arp.Arp) and self._proxied.asked(now, question, route):
-            self._neighbours.introduced(now, request.sender_ip, request.sender_hwaddr)
+        if isinstance(request, arp.Arp) and self._proxied.note_answer(now, question, route):
+            self._neighbours.note_introduced(now, request.sender_ip, request.sender_hwaddr)
 
     def answer(self, question: AskProxy) -> None:
         """Answer a request as a proxy."""
@@ -138,10 +138,10 @@ class ArpResolver:
     def _note_sender(self, now: float, message: arp.Arp) -> None:
         """Take the message as an announcement of its sender (R2)."""
         sender, hwaddr = message.sender_ip, message.sender_hwaddr
-        self._proxied.claimed(now, sender, hwaddr)
-        self._neighbours.advertised(now, sender, hwaddr, solicited=False, override=True)
+        self._proxied.note_claimed(now, sender, hwaddr)
+        self._neighbours.note_advertised(now, sender, hwaddr, solicited=False, override=True)
         if sender == message.target_ip:
-            self._moves.heard(now)
+            self._moves.note_heard(now)
 
     def _ask_proxy(self, now: float, message: arp.Arp, is_multicast: bool) -> None:
         if (
@@ -181,7 +181,7 @@ class ArpResolver:
             if self._host.answers(_NO_ADDRESS, target):
                 self._answer(message)
         elif target in self._addresses:
-            self._addresses.probed(now, target)
+            self._addresses.note_probed(now, target)
         else:
             self._neighbours.suspect(now, target, message.sender_hwaddr)
             if self._host.asks_kernel(_NO_ADDRESS, target):

@@ -284,9 +284,9 @@ class Addresses:
 
     def link_up(self, now: float) -> None:
         self._is_link_up = True
-        self.group_joined(now)
+        self.note_group_joined(now)
 
-    def group_joined(self, now: float) -> None:
+    def note_group_joined(self, now: float) -> None:
         """Begin with the addresses that wait for the group. RFC 4862 §5.4.2: join, then probe."""
         for address in list(self._addresses.values()):
             self._begin(now, address)
@@ -296,7 +296,7 @@ class Addresses:
         for address in self._addresses.values():
             self._feed(now, address, Input.LINK_DOWN)
 
-    def moved(self, now: float) -> None:
+    def note_moved(self, now: float) -> None:
         """Announce the addresses that are ours: we have another hardware address."""
         for address in self._addresses.values():
             if address.state in _OURS:
@@ -309,7 +309,7 @@ class Addresses:
             if address.state in _OURS:
                 self._resolvers[address.ip.version].announce(address.ip)
 
-    def claimed(self, now: float, ip: IpAddress, by: HwAddr | None) -> None:
+    def note_claimed(self, now: float, ip: IpAddress, by: HwAddr | None) -> None:
         """Respond to another host that acts as the owner of `ip`, one of our addresses (`in`)."""
         address = self._addresses[ip]
         self._context.count("address_conflict")
@@ -319,7 +319,7 @@ class Addresses:
         is_watched = address.state in _OURS and self._policy(address) is Dad.WARN
         self._feed(now, address, Input.CONTESTED if is_watched else Input.CLAIMED)
 
-    def probed(self, now: float, ip: IpAddress) -> None:
+    def note_probed(self, now: float, ip: IpAddress) -> None:
         """Respond to another host that probes for `ip`, one of our addresses (`in`)."""
         self._feed(now, self._addresses[ip], Input.PROBED)
 

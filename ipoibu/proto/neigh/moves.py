@@ -28,11 +28,11 @@ class Moves:
         self._moved_s = -math.inf
         self._announced_s = -math.inf
 
-    def moved(self, now: float) -> None:
+    def note_moved(self, now: float) -> None:
         """We have another hardware address, and have announced it."""
         self._moved_s = self._announced_s = now
 
-    def heard(self, now: float) -> None:
+    def note_heard(self, now: float) -> None:
         """Another host has announced its address."""
         if now - self._moved_s > MOVES_WINDOW_S:
             return

@@ -118,7 +118,7 @@ class NdResolver:
                 self._take_probe(now, source, message)
                 return
         if message.source in self._addresses:
-            self._addresses.claimed(now, message.source, message.lladdr)
+            self._addresses.note_claimed(now, message.source, message.lladdr)
             return
         if not (is_host(message.source) or message.source.is_unspecified):
             self._context.drop(now, source, "nd_source")
@@ -178,7 +178,7 @@ class NdResolver:
                 self._ask_proxy(now, message, message.lladdr or _sender(source))
             return
         if message.lladdr is not None:
-            self._neighbours.introduced(now, message.source, message.lladdr)
+            self._neighbours.note_introduced(now, message.source, message.lladdr)
         asker = message.lladdr or self._neighbours.hwaddr(message.source) or _sender(source)
         if asker is None:
             self._context.drop(now, source, "nd_no_lladdr")
@@ -199,7 +199,7 @@ class NdResolver:
             if self._addresses.is_ours(message.target):
                 self._answer(message, None)
             else:
-                self._addresses.probed(now, message.target)
+                self._addresses.note_probed(now, message.target)
         elif message.target in self._proxies:
             self._answer_soon(now, message, None)
         else:
@@ -214,13 +214,13 @@ class NdResolver:
             if self._proxied.may_ask(now, question):
                 self._context.emit(question)
 
-    def proxy_asked(self, now: float, question: AskProxy, route: ProxyRoute | None) -> None:
+    def note_proxy_answer(self, now: float, question: AskProxy, route: ProxyRoute | None) -> None:
         """Take the kernel's route to the target of a solicitation."""
         request = question.request
         if not isinstance(request, NeighbourSolicitation):
             return
-        if self._proxied.asked(now, question, route) and request.lladdr is not None:
-            self._neighbours.introduced(now, request.source, request.lladdr)
+        if self._proxied.note_answer(now, question, route) and request.lladdr is not None:
+            self._neighbours.note_introduced(now, request.source, request.lladdr)
 
     def answer(self, question: AskProxy) -> None:
         """Answer a solicitation as a proxy."""
@@ -236,27 +236,27 @@ class NdResolver:
         """RFC 4861 §7.2.5 and, for our own addresses, RFC 4862 §5.4.4."""
         target = message.target
         if target in self._addresses:
-            self._addresses.claimed(now, target, message.lladdr)
+            self._addresses.note_claimed(now, target, message.lladdr)
             return
-        self._proxied.claimed(now, target, message.lladdr)
-        is_valid = self._neighbours.advertised(
+        self._proxied.note_claimed(now, target, message.lladdr)
+        is_valid = self._neighbours.note_advertised(
             now, target, message.lladdr, solicited=message.solicited, override=message.override
         )
         if not message.solicited:
-            self._moves.heard(now)
+            self._moves.note_heard(now)
         if not is_valid:
             return
         if message.solicited and message.router:
-            self._routers.answered(now, target, is_router=True)
+            self._routers.note_answered(now, target, is_router=True)
         ceased = self._neighbours.set_router(target, message.router)
         if ceased:
             self._context.emit(Log(logging.INFO, f"{target} is no longer a router"))
         if not message.router and self._neighbours.hwaddr(target) is not None:
-            self._routers.ceased(now, target)
+            self._routers.note_ceased(now, target)
 
     def _learn(self, now: float, ip: IPv6Address, hwaddr: HwAddr | None, is_router: bool) -> None:
         if hwaddr is not None:
-            self._neighbours.introduced(now, ip, hwaddr)
+            self._neighbours.note_introduced(now, ip, hwaddr)
         self._neighbours.set_router(ip, is_router)
 
     def _answer(self, message: NeighbourSolicitation, asker: HwAddr | None) -> None:

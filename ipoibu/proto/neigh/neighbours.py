@@ -125,7 +125,7 @@ class Neighbours:
         """Take a packet for a neighbour that the pump does not know."""
         self._feed(now, ip, Input.MISS, packet=packet)
 
-    def wanted(self, now: float, ip: IpAddress) -> None:
+    def note_wanted(self, now: float, ip: IpAddress) -> None:
         """Resolve `ip` although no packet waits: the pump sends by another next hop meanwhile."""
         entry = self._entries.get(ip)
         if entry is None or entry.state is State.PERMANENT:
@@ -134,11 +134,11 @@ class Neighbours:
         if entry is not None and entry.published is None:
             self._publish(entry, NeighAction.HOLD)
 
-    def used(self, now: float, ip: IpAddress) -> None:
+    def note_used(self, now: float, ip: IpAddress) -> None:
         """The pump used a NOTIFY entry."""
         self._feed(now, ip, Input.USED)
 
-    def refused(self, now: float, ip: IpAddress, error: int) -> None:
+    def note_refused(self, now: float, ip: IpAddress, error: int) -> None:
         """The pump refused the entry of `ip`: make room for it, strangers first, and publish it again.
 
         If that does not help, the fault is the address's own, and the engine forgets the neighbour.
@@ -154,14 +154,14 @@ class Neighbours:
         elif entry.state in EVICTABLE:
             self._feed(now, ip, Input.EVICTED)
 
-    def introduced(self, now: float, ip: IpAddress, hwaddr: HwAddr) -> None:
+    def note_introduced(self, now: float, ip: IpAddress, hwaddr: HwAddr) -> None:
         """A peer asked us and gave its own address, so it may get an entry. RFC 826, RFC 4861 §7.2.3."""
         if ip in self._entries:
-            self.advertised(now, ip, hwaddr, solicited=False, override=True)
+            self.note_advertised(now, ip, hwaddr, solicited=False, override=True)
         else:
             self._feed(now, ip, Input.INTRODUCED, hwaddr=hwaddr)
 
-    def advertised(
+    def note_advertised(
         self, now: float, ip: IpAddress, hwaddr: HwAddr | None, *, solicited: bool, override: bool
     ) -> bool:
         """Take an advertisement of any kind; with `hwaddr` None it confirms the address that we have.
@@ -273,7 +273,7 @@ class Neighbours:
             entry.probes = 0
             self._feed(now, entry.ip, Input.SOURCE_READY)
 
-    def rerouted(self, now: float, is_affected: Callable[[IpAddress], bool]) -> None:
+    def note_rerouted(self, now: float, is_affected: Callable[[IpAddress], bool]) -> None:
         """Routes have changed: packets to affected destinations may wait for the wrong next hop, and that a
         neighbour did not answer may be due to the old routes."""
         for ip in list(self._unsettled):

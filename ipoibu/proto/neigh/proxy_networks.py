@@ -159,7 +159,7 @@ class ProxyNetworks:
         is_router = target.version == 4 or self._context.config.is_router
         return is_router and (self._rules.by_routes or self._names(target))
 
-    def asked(self, now: float, question: AskProxy, route: ProxyRoute | None) -> bool:
+    def note_answer(self, now: float, question: AskProxy, route: ProxyRoute | None) -> bool:
         """Take the kernel's route; return whether we answer, now or after the delay."""
         if route is None or (route == "default" and not self._names(question.target)):
             self._context.count("proxy_unrouted")
@@ -184,7 +184,7 @@ class ProxyNetworks:
                 self._ring_answer, key, now + self._context.rng.uniform(0, delay_s)
             )
 
-    def claimed(self, now: float, ip: IpAddress, by: HwAddr | None) -> None:
+    def note_claimed(self, now: float, ip: IpAddress, by: HwAddr | None) -> None:
         """Another host of the link acts as the owner of `ip`: log it if we announce that address.
 
         We do not defend it: it may have moved, and our answers do not override the owner's.

@@ -213,15 +213,15 @@ class Routers:
         self._feed(now, ip, Input.DOUBTED if is_doubted else Input.ADVERTISED)
         return not is_doubted
 
-    def ceased(self, now: float, ip: IpAddress) -> None:
+    def note_ceased(self, now: float, ip: IpAddress) -> None:
         """A neighbour advertisement of the router has no Router flag."""
         self._feed(now, ip, Input.CEASED)
 
-    def failed(self, now: float, ip: IpAddress) -> None:
+    def note_failed(self, now: float, ip: IpAddress) -> None:
         """The neighbour did not answer its solicitations."""
         self._feed(now, ip, Input.FAILED)
 
-    def answered(self, now: float, ip: IpAddress, *, is_router: bool = False) -> None:
+    def note_answered(self, now: float, ip: IpAddress, *, is_router: bool = False) -> None:
         """The neighbour answered a solicitation; `is_router`: and says that it is a router."""
         router = self._routers.get(ip)
         if router is not None and (is_router or router.state is not State.TRIED):

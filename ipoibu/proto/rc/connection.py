@@ -186,7 +186,8 @@ class RcConfig:
 
 @dataclass(frozen=True, slots=True)
 class OpenQp:
-    """Make a connected queue pair on the shared receive queue, in INIT: `opened` or `open_failed` answers."""
+    """Make a connected queue pair on the shared receive queue, in INIT: `note_opened` or `note_open_failed`
+    answers."""
 
     handle: Handle
 

@@ -197,8 +197,8 @@ CmEffect = Event | SendMad | Count | Log
 class ConnectionManager(Protocol):
     """Makes connections, sans-IO: every input returns events, and no input calls back.
 
-    Calls come from one thread. `timer` and the implementation's own inputs (`Cm.received`) return the events
-    that no request has caused.
+    Calls come from one thread. `timer` and the implementation's own inputs (`Cm.note_received`) return the
+    events that no request has caused.
     """
 
     def listen(self, services: Mapping[int, PKey]) -> None:

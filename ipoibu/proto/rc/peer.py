@@ -117,7 +117,9 @@ RESTING: Final = frozenset({State.BACKOFF, State.READY})
 class TxMode(enum.Enum):
     """The mode of unicast packets to a peer."""
 
-    UD_NOTIFY = "watched"  # by datagram, and the pump reports the first packet: `RcPolicy.wanted`
+    UD_NOTIFY = (
+        "watched"  # by datagram, and the pump reports the first packet: `RcPolicy.note_wanted`
+    )
     UD = "datagram"
     UD_CONNECTING = "connecting"  # by datagram, and what is too long for it waits
     RC = "connection"

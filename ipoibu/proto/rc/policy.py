@@ -143,7 +143,7 @@ class RcPolicy:
         peer = self._peers.get(bare)
         return peer.route if peer and peer.route else TxRoute(bare, TxMode.UD_NOTIFY)
 
-    def wanted(self, now: float, hwaddr: HwAddr, destination: Destination) -> list[RcEffect]:
+    def note_wanted(self, now: float, hwaddr: HwAddr, destination: Destination) -> list[RcEffect]:
         """The pump sent a packet to a peer in the mode UD_NOTIFY, by the datagram path `destination`. It goes
         on in UD_CONNECTING.
         """
@@ -179,7 +179,7 @@ class RcPolicy:
 
     # -- inputs from the fabric ------------------------------------------------------------------
 
-    def opened(self, now: float, handle: Handle, qpn: Qpn) -> list[RcEffect]:
+    def note_opened(self, now: float, handle: Handle, qpn: Qpn) -> list[RcEffect]:
         """Take the fabric's answer: it has made the queue pair, in INIT."""
         conn = self._connections.get(handle)
         if conn is not None:
@@ -187,7 +187,7 @@ class RcPolicy:
             self._feed(now, conn, _ConnectionInput.OPENED)
         return self._take()
 
-    def open_failed(self, now: float, handle: Handle, reason: str) -> list[RcEffect]:
+    def note_open_failed(self, now: float, handle: Handle, reason: str) -> list[RcEffect]:
         """Take the fabric's answer: it could not make the queue pair, for `reason`."""
         conn = self._connections.get(handle)
         if conn is not None:
@@ -205,7 +205,7 @@ class RcPolicy:
             self._feed(now, conn, _ConnectionInput.BROKEN)
         return self._take()
 
-    def dropped(self, now: float, handle: Handle, counter: str) -> None:
+    def note_dropped(self, now: float, handle: Handle, counter: str) -> None:
         """The pump dropped a message of the connection's peer, and has counted it under `counter`."""
         conn = self._connections.get(handle)
         if conn is not None:
@@ -374,7 +374,7 @@ class RcPolicy:
                 assert conn.attributes is not None, "the REQ or REP has given them"
                 emit(ProgramQp(handle, conn.attributes, self._has_superframes(conn)))
             case rc_connection.Action.ACCEPT:
-                assert conn.qpn is not None, "`opened` has set it"
+                assert conn.qpn is not None, "`note_opened` has set it"
                 assert conn.theirs is not None, "the REQ has given it"
                 ours = self.config.reply_private(conn.theirs)
                 emit(Accept(handle, conn.qpn, ours.pack()))
@@ -399,8 +399,8 @@ class RcPolicy:
 
     def _connect(self, conn: RcConnection) -> Connect:
         peer = self._peers[conn.hwaddr]
-        assert peer.destination is not None, "`wanted` has set it"
-        assert conn.qpn is not None, "`opened` has set it"
+        assert peer.destination is not None, "`note_wanted` has set it"
+        assert conn.qpn is not None, "`note_opened` has set it"
         assert conn.form is not None, "every active connection has one"
         return Connect(
             conn.handle,

@@ -195,7 +195,7 @@ class PathTable(Paths):
                     self._send(now, self._entries.get(self._next_hops[effect.next_hop]), effect)
                 case Detach(mgid):
                     self._out.append(effect)
-                    self.resigned(now, mgid)
+                    self.note_resigned(now, mgid)
                 case _:
                     self._out.append(effect)
         out, self._out = self._out, []
@@ -203,20 +203,20 @@ class PathTable(Paths):
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def path_resolved(self, now: float, gid: Gid, path: SaPath) -> None:
+    def note_path_resolved(self, now: float, gid: Gid, path: SaPath) -> None:
         """Take the SA's answer to `FindPath` or `JoinToSend`; ignore it if nothing wants the path any
         more."""
         self._feed(now, gid, Input.RESOLVED, path)
 
-    def refused(self, now: float, gid: Gid, reason: str) -> None:
+    def note_refused(self, now: float, gid: Gid, reason: str) -> None:
         self._feed(now, gid, Input.REFUSED, reason=reason)
 
-    def joined(self, now: float, group: Gid, path: SaPath) -> None:
+    def note_joined(self, now: float, group: Gid, path: SaPath) -> None:
         """We are a member of the group, and so may send to it."""
         self._members[group] = path
         self._feed(now, group, Input.RESOLVED, path)
 
-    def resigned(self, now: float, group: Gid) -> None:
+    def note_resigned(self, now: float, group: Gid) -> None:
         """We left the group; sending to it now needs a membership that only sends."""
         if self._members.pop(group, None) is not None:
             self._feed(now, group, Input.REVALIDATE)
@@ -228,7 +228,7 @@ class PathTable(Paths):
             if gid not in self._members:
                 self._feed(now, gid, Input.REVALIDATE)
 
-    def changed(self, now: float, group: Gid, *, exists: bool) -> None:
+    def note_changed(self, now: float, group: Gid, *, exists: bool) -> None:
         """Ask at once for a group that now `exists` if the SA refused it or it had a detour, and for a
         group that is gone if it was in use: so the table remembers which groups exist, and corrects itself
         (M5)."""
@@ -239,7 +239,7 @@ class PathTable(Paths):
         if not exists or has_detour or entry.state is State.BACKOFF:
             self._feed(now, group, Input.REVALIDATE)
 
-    def rerouted(self, is_affected: Callable[[IpAddress], bool]) -> None:
+    def note_rerouted(self, is_affected: Callable[[IpAddress], bool]) -> None:
         """Routes have changed: look up again the packets to affected destinations that wait."""
         for gid in self._waiting.waited_for():
             entry = self._entries[gid]

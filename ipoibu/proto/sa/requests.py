@@ -193,7 +193,7 @@ class SaRequests:
     def __init__(self, rng: random.Random, pace: Pace = PACE) -> None:
         self.pace = pace
         self.sa_lid = 0
-        """The SA's LID, 0 if unknown; the client drops datagrams from other LIDs. See `moved`."""
+        """The SA's LID, 0 if unknown; the client drops datagrams from other LIDs. See `note_moved`."""
         self._rng = rng
         self._timers = Timers()
         self._effects: list[SaEffect] = []
@@ -237,7 +237,7 @@ class SaRequests:
             self._feed(now, request, Input.CANCEL)
         return self._take()
 
-    def moved(self, now: float, sa_lid: int) -> list[SaEffect]:
+    def note_moved(self, now: float, sa_lid: int) -> list[SaEffect]:
         """Note the SA's LID; what waits for an SA at another LID goes to this one at once."""
         before, self.sa_lid = self.sa_lid, sa_lid
         if sa_lid not in (before, 0):
@@ -257,7 +257,7 @@ class SaRequests:
         self._sa_machine.cancel(None)
         return self._take()
 
-    def received(self, now: float, peer: SaAddress, raw: bytes) -> list[SaEffect]:
+    def note_received(self, now: float, peer: SaAddress, raw: bytes) -> list[SaEffect]:
         """Take a datagram. Count a bad one; it never raises an error."""
         try:
             self._received_untrusted(now, peer, sa.parse_untrusted(raw))

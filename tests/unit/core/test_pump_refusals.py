@@ -81,15 +81,15 @@ class Host:
                 pass
             for event in self.pump.events():
                 assert event.type == _core.EVENT_NEIGH_REFUSED
-                self.neighbours.refused(0.0, address_of(event.next_hop), event.error)
+                self.neighbours.note_refused(0.0, address_of(event.next_hop), event.error)
 
     def introduce(self, i: int) -> None:
-        self.neighbours.introduced(0.0, v4(i), peer(i))
+        self.neighbours.note_introduced(0.0, v4(i), peer(i))
         self.run()
 
     def confirm(self, i: int) -> None:
         self.neighbours.miss(0.0, v4(i), b"")
-        self.neighbours.advertised(0.0, v4(i), peer(i), solicited=True, override=True)
+        self.neighbours.note_advertised(0.0, v4(i), peer(i), solicited=True, override=True)
         self.run()
 
     def known(self) -> set[int]:
@@ -126,7 +126,7 @@ def test_a_table_full_of_strangers_takes_an_honest_host_and_logs_little(cap: int
     host = Host(cap, ah_max=ADDRESS_HANDLES_MAX, neigh_max=NEIGH_MAX + GROUPS_MAX)
     host.confirm(0)
     for i in range(1, cap + 100):
-        host.neighbours.introduced(0.0, v4(i), peer(i))
+        host.neighbours.note_introduced(0.0, v4(i), peer(i))
         if i % 256 == 0:
             host.run()
     honest = cap + 100
@@ -152,9 +152,9 @@ def test_an_address_that_the_device_refuses_costs_only_strangers() -> None:
         host.confirm(i)
     for i in range(10, 20):
         host.introduce(i)
-    host.neighbours.introduced(0.0, v4(50), peer(50))
+    host.neighbours.note_introduced(0.0, v4(50), peer(50))
     for _ in range(NEIGH_REFUSALS_MAX + 1):
-        host.neighbours.refused(0.0, v4(50), errno.EINVAL)
+        host.neighbours.note_refused(0.0, v4(50), errno.EINVAL)
     assert host.known() == set(range(5))
     assert (
         host.counts.count("neigh_evicted") + host.context.take().count(Count("neigh_evicted"))
@@ -164,6 +164,6 @@ def test_an_address_that_the_device_refuses_costs_only_strangers() -> None:
 
 def test_a_refusal_about_a_neighbour_that_is_gone_is_only_counted() -> None:
     host = Host()
-    host.neighbours.refused(0.0, v4(1), errno.ENOSPC)
+    host.neighbours.note_refused(0.0, v4(1), errno.ENOSPC)
     host.run()
     assert host.counts == ["neigh_refused"]

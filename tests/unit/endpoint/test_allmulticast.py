@@ -313,6 +313,6 @@ def test_reports_that_come_faster_than_we_join_lead_to_a_list() -> None:
     table._must_list = False
     for number in range(2 * GROUPS_MAX):
         group = mgid.of_group(ipaddress.ip_address(0xE8000000 + number), DEFAULT)
-        table.noticed(group, exists=True)
+        table.note_group(group, exists=True)
         assert len(table._news) <= GROUPS_MAX
     assert table._must_list

@@ -121,7 +121,7 @@ def test_neighbours_are_shown_a_page_at_a_time(
     ips = [ipaddress.ip_address(0x0A010000 + n) for n in range(count)]
     peer = HwAddr(Qpn(5), Gid.parse("fe80::99"))
     until(lambda: host.show()["state"] == "up")
-    host._call(lambda: host._input(host._engine.learned, peer, ips))
+    host._call(lambda: host._input(host._engine.note_learned, peer, ips))
     pages: list[int] = []
     show = status.neighbours
 

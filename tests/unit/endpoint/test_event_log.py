@@ -116,7 +116,7 @@ def test_a_refused_group_is_a_warning_for_the_1st_2nd_and_5th_time(
     assert texts[2].endswith(" (5 times)")
     bench.host.refused.clear()
     bench.run(20)
-    bench.host.carry_out(bench.host.engine.attach_failed(bench.now, mgid, "gone"))
+    bench.host.carry_out(bench.host.engine.note_attach_failed(bench.now, mgid, "gone"))
     late = told(log, bench.host.transitions[-2:], caplog)
     assert ("WARNING", f"ib0: cannot join group {mgid}: gone") in late, "the count begins anew"
 

@@ -27,7 +27,7 @@ class FakePump:
             raise BufferError("full")
         self.tokens.append(token)
         if len(self.tokens) > self._lost:
-            asyncio.get_running_loop().call_soon(self._heartbeat[0].answered)
+            asyncio.get_running_loop().call_soon(self._heartbeat[0].note_answered)
 
 
 def beat(pump: FakePump | None, made: list[Heartbeat]) -> None:

@@ -328,7 +328,7 @@ def test_a_rail_that_ceases_to_wait_leaves_the_group_whose_join_has_just_succeed
         follower.close_backups()
         until(lambda: sa.held == ())
         follower.open_backups()
-        follower.receiving(groups)
+        follower.set_received(groups)
         await asyncio.sleep(0)  # the task asks for the broadcast group
         until(lambda: len(sa.held) > 0)  # the SA client's thread takes the answer
         follower.close_backups()

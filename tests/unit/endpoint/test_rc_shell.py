@@ -136,7 +136,7 @@ class Desk:
 
     def publish(self, hwaddr: HwAddr = PEER, next_hop: IpAddress = NEXT_HOP) -> None:
         destination = Destination(hwaddr.gid, hwaddr.qpn)
-        self.driver.published(Publish(next_hop, NeighAction.SEND, destination, 2044, hwaddr))
+        self.driver.note_published(Publish(next_hop, NeighAction.SEND, destination, 2044, hwaddr))
 
     def event(self, kind: int, **fields: Any) -> None:
         self.driver.event(SimpleNamespace(type=kind, **fields))  # type: ignore[arg-type]

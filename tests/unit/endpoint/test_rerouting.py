@@ -86,7 +86,7 @@ class Bed:
     def deliver(self, data: bytes) -> None:
         self.delivered.append(data)
 
-    def rerouted(self, now: float, is_affected: Callable[[IpAddress], bool]) -> list[Effect]:
+    def note_rerouted(self, now: float, is_affected: Callable[[IpAddress], bool]) -> list[Effect]:
         self.asked.append(is_affected)
         return []
 
@@ -94,10 +94,10 @@ class Bed:
         self.effects += effects
 
     def change(self, network: str = NETWORK, target: Target | None = VIA) -> None:
-        self.rerouting.changed([RouteChange(prefix_of(ip_network(network)), target)])
+        self.rerouting.note_changed([RouteChange(prefix_of(ip_network(network)), target)])
 
     def answer(self) -> None:
-        self.rerouting.answered(self.marks[-1])
+        self.rerouting.note_answered(self.marks[-1])
         self.clock.run(0)
 
 
@@ -106,7 +106,7 @@ def test_the_engine_looks_again_once_the_pump_has_passed_the_change() -> None:
     bed.change()
     assert bed.rerouting.is_under_way
     assert bed.asked == []
-    bed.rerouting.answered(1)  # the heartbeat's
+    bed.rerouting.note_answered(1)  # the heartbeat's
     assert bed.asked == []
     bed.answer()
     [is_affected] = bed.asked
@@ -137,7 +137,7 @@ def test_a_lost_mark_is_sent_again() -> None:
     bed.change()
     bed.clock.run(2.5 * REROUTED_WAIT_S)
     assert len(bed.marks) == 3
-    bed.rerouting.answered(bed.marks[0])  # too late
+    bed.rerouting.note_answered(bed.marks[0])  # too late
     assert bed.asked == []
     bed.answer()
     assert len(bed.asked) == 1

@@ -146,7 +146,7 @@ def test_who_claims_our_subnets_broadcast_address_does_not_get_its_broadcasts() 
     bench.send(str(claimed))
     before = bench.host.table[claimed]
     bench.arp(request(sender_ip=claimed))
-    bench.host.carry_out(bench.host.engine.learned(bench.now, PEER, [claimed]))
+    bench.host.carry_out(bench.host.engine.note_learned(bench.now, PEER, [claimed]))
     assert bench.host.counts["arp_sender"] == 1
     assert bench.host.table[claimed] == before
 

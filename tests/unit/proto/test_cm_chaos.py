@@ -225,6 +225,6 @@ def test_random_bytes_never_raise_and_never_make_a_connection(
     for attribute, body in datagrams:
         head = bytes.fromhex("01070203 00000000 0000000000000001")
         raw = head + attribute.to_bytes(2, "big") + bytes(6) + body
-        effects = desk.cm.received(desk.now, FROM_B, raw)
+        effects = desk.cm.note_received(desk.now, FROM_B, raw)
         assert reported(effects) == []
     assert desk.states == [State.REQ_SENT]

@@ -265,9 +265,9 @@ def test_garbage_is_counted_by_its_reason() -> None:
         (b"\x02" + good[1:], "mad_version"),
         (good[:1] + b"\x03" + good[2:], "cm_class"),
     ):
-        assert counts(desk.cm.received(1.0, FROM_B, raw)) == [reason]
+        assert counts(desk.cm.note_received(1.0, FROM_B, raw)) == [reason]
     lap = good[:16] + b"\x00\x19" + good[18:]
-    assert counts(desk.cm.received(1.0, FROM_B, lap)) == ["cm_unknown"]
+    assert counts(desk.cm.note_received(1.0, FROM_B, lap)) == ["cm_unknown"]
 
 
 # Caps

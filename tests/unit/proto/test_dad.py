@@ -276,7 +276,7 @@ def test_another_hardware_address_is_announced_and_nothing_else_changes() -> Non
     bench.run(10)
     bench.clear()
     engine = bench.host.engine
-    bench.host.carry_out(engine.moved(bench.now, MOVED))
+    bench.host.carry_out(engine.note_moved(bench.now, MOVED))
     bench.run(10)
     assert {m.sender_ip for _, m in bench.sent_arp()} == {OUR_V4}
     assert {m.sender_hwaddr for _, m in bench.sent_arp()} == {MOVED}
@@ -284,7 +284,9 @@ def test_another_hardware_address_is_announced_and_nothing_else_changes() -> Non
     assert states(bench) == {OUR_V4: State.PREFERRED, OUR_V6: State.PREFERRED}
     bench.host.carry_out(engine.port_event(bench.now, "down"))
     bench.clear()
-    bench.host.carry_out(engine.moved(bench.now, MOVED))  # the link announces it when it comes up
+    bench.host.carry_out(
+        engine.note_moved(bench.now, MOVED)
+    )  # the link announces it when it comes up
     assert bench.sent == []
 
 
@@ -295,7 +297,7 @@ def test_a_host_that_moves_after_us_hears_our_address_at_once(is_known: bool) ->
     engine = bench.host.engine
     if is_known:
         bench.arp(arp.request(PEER, PEER_V4, OUR_V4))
-    bench.host.carry_out(engine.moved(bench.now, MOVED))
+    bench.host.carry_out(engine.note_moved(bench.now, MOVED))
     bench.run(0.1)
     bench.clear()
     bench.arp(arp.request(PEER_AGAIN, PEER_V4, PEER_V4), multicast=True)
@@ -329,7 +331,7 @@ def test_a_rail_without_a_queue_pair_of_its_own_is_announced_again_too() -> None
 def test_hosts_that_move_all_the_time_get_ever_fewer_announcements() -> None:
     bench = Bench()
     bench.arp(arp.request(PEER, PEER_V4, OUR_V4))
-    bench.host.carry_out(bench.host.engine.moved(bench.now, MOVED))
+    bench.host.carry_out(bench.host.engine.note_moved(bench.now, MOVED))
     bench.clear()
     for _ in range(1000):
         for hwaddr in (PEER_AGAIN, PEER):
@@ -347,7 +349,7 @@ def test_hosts_behind_us_are_announced_again_with_us() -> None:
     bench.host.carry_out(engine.proxied_changed(bench.now, rules))
     bench.arp(arp.request(PEER, PEER_V4, OUR_V4))
     bench.run(10)
-    bench.host.carry_out(engine.moved(bench.now, MOVED))
+    bench.host.carry_out(engine.note_moved(bench.now, MOVED))
     bench.run(0.1)
     bench.clear()
     bench.arp(arp.request(PEER_AGAIN, PEER_V4, PEER_V4), multicast=True)

@@ -142,7 +142,7 @@ def test_a_host_that_says_its_addresses_becomes_a_neighbour() -> None:
     bench = Bench()
     engine = bench.host.engine
     addresses: list[IpAddress] = [PEER_V4, PEER_V6, IPv4Address("224.0.0.1")]
-    bench.host.carry_out(engine.learned(bench.now, PEER, addresses))
+    bench.host.carry_out(engine.note_learned(bench.now, PEER, addresses))
     for address in (str(PEER_V4), str(PEER_V6)):
         neighbour = bench.neighbour(address)
         assert neighbour is not None
@@ -154,7 +154,7 @@ def test_a_host_that_says_its_addresses_becomes_a_neighbour() -> None:
 
 def test_a_host_that_says_our_address_is_a_duplicate() -> None:
     bench = Bench()
-    bench.host.carry_out(bench.host.engine.learned(bench.now, PEER, [OUR_V4]))
+    bench.host.carry_out(bench.host.engine.note_learned(bench.now, PEER, [OUR_V4]))
     assert bench.host.counts["address_conflict"] == 1
     assert bench.neighbour(str(OUR_V4)) is None
 

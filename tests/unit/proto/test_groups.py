@@ -128,7 +128,7 @@ def test_a_group_that_is_let_in_after_all_starts_its_next_back_off_anew() -> Non
     group = info(bench, TV_MGID)
     assert group is not None
     assert group.state is Member.MEMBER
-    bench.host.carry_out(bench.host.engine.attach_failed(bench.now, TV_MGID, "gone"))
+    bench.host.carry_out(bench.host.engine.note_attach_failed(bench.now, TV_MGID, "gone"))
     bench.run(1.1)
     assert TV_MGID in bench.host.groups
     group = info(bench, TV_MGID)
@@ -150,8 +150,8 @@ def test_a_group_that_nobody_wants_any_more_is_not_asked_for_again() -> None:
 
 def test_answers_about_a_group_that_is_gone_are_ignored() -> None:
     bench = Bench()
-    assert bench.host.engine.attached(bench.now, TV_MGID) == []
-    assert bench.host.engine.attach_failed(bench.now, TV_MGID, "late") == []
+    assert bench.host.engine.note_attached(bench.now, TV_MGID) == []
+    assert bench.host.engine.note_attach_failed(bench.now, TV_MGID, "late") == []
 
 
 def test_joins_beyond_the_cap_are_refused_and_counted() -> None:
@@ -203,11 +203,11 @@ def test_a_late_refusal_of_a_member_is_announced_and_a_late_consent_taken() -> N
     bench.host.join(TV)
     bench.run(0.1)
     bench.clear()
-    bench.host.carry_out(engine.attach_failed(bench.now, TV_MGID, "gone"))
+    bench.host.carry_out(engine.note_attach_failed(bench.now, TV_MGID, "gone"))
     assert bench.host.counts == {"group_join_refused": 1}
-    bench.host.carry_out(engine.attached(bench.now, TV_MGID))
+    bench.host.carry_out(engine.note_attached(bench.now, TV_MGID))
     bench.clear()
-    bench.host.carry_out(engine.attach_failed(bench.now, TV_MGID, "gone again"))
+    bench.host.carry_out(engine.note_attach_failed(bench.now, TV_MGID, "gone again"))
     causes = [it.cause for it in bench.host.transitions if it.after == "backoff"]
     assert causes == ["gone", "gone again"]
     assert engine.deadline() == bench.now + 1.0  # the consent ended the back-off
@@ -258,7 +258,7 @@ def test_a_miss_that_was_on_its_way_when_the_group_was_published_is_sent_on(is_u
     engine, group = bench.host.engine, ip_address(TV)
     engine.miss(bench.now, group, b"first")
     if is_used:
-        engine.used(bench.now, group)
+        engine.note_used(bench.now, group)
     for next_hop in (group, LIMITED_BROADCAST):
         # The pump may have refused the entry, and the event may be lost: it gets the entry again.
         published, sent = engine.miss(bench.now, next_hop, b"late")
@@ -392,7 +392,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(ip=some)
     def used(self, ip: IpAddress) -> None:
-        self.groups.used(self.now, ip)
+        self.groups.note_used(self.now, ip)
         self.settle()
 
     @rule(good=st.booleans())
@@ -400,10 +400,10 @@ class GroupMachine(RuleBasedStateMachine):
         if self.asked:
             mgid = self.asked.pop(0)
             if good:
-                self.groups.attached(self.now, mgid)
+                self.groups.note_attached(self.now, mgid)
             else:
                 self.fabric.discard(mgid)
-                self.groups.attach_failed(self.now, mgid, "no")
+                self.groups.note_attach_failed(self.now, mgid, "no")
             self.settle()
 
     @rule()

@@ -160,7 +160,7 @@ def test_a_proxy_answers_for_what_the_kernel_forwards_elsewhere() -> None:
     bench.arp(request, multicast=True)
     assert bench.host.effects[-1] == AskArp(request, is_multicast=True)
     assert bench.neighbour(str(PEER_V4)) is None
-    bench.host.carry_out(bench.host.engine.arp_asked(bench.now, request, "elsewhere"))
+    bench.host.carry_out(bench.host.engine.note_arp_answer(bench.now, request, "elsewhere"))
     assert replies(bench) == [FAR]
     assert bench.neighbour(str(PEER_V4)) is not None
     change(bench)
@@ -212,7 +212,7 @@ def test_by_its_routes_the_kernel_decides_about_each_request(
     bench.arp(request, multicast=True)
     assert replies(bench) == []
     assert AskArp(request, is_multicast=True) in bench.host.effects
-    bench.host.carry_out(bench.host.engine.arp_asked(bench.now, request, delivery))
+    bench.host.carry_out(bench.host.engine.note_arp_answer(bench.now, request, delivery))
     assert replies(bench) == ([target] if answered else [])
     assert (bench.neighbour(str(PEER_V4)) is not None) == answered
 
@@ -223,6 +223,6 @@ def test_a_probe_for_an_address_of_a_local_route_is_answered_and_makes_no_entry(
     probe = arp.request(PEER, NOBODY, FAR)
     bench.arp(probe, multicast=True)
     assert AskArp(probe, is_multicast=True) in bench.host.effects
-    bench.host.carry_out(bench.host.engine.arp_asked(bench.now, probe, "local"))
+    bench.host.carry_out(bench.host.engine.note_arp_answer(bench.now, probe, "local"))
     assert replies(bench) == [FAR]
     assert bench.neighbour(str(NOBODY)) is None

@@ -133,6 +133,6 @@ def test_an_unknown_port_event_is_the_caller_s_mistake() -> None:
 def test_a_late_answer_about_the_broadcast_group_does_not_open_a_closed_link() -> None:
     bench = Bench()
     bench.host.carry_out(bench.host.engine.port_event(bench.now, "down"))
-    bench.host.carry_out(bench.host.engine.attached(bench.now, BROADCAST))
+    bench.host.carry_out(bench.host.engine.note_attached(bench.now, BROADCAST))
     assert not bench.host.engine.is_up
     assert bench.host.engine.miss(bench.now, ip_address("10.0.0.5"), b"") == [Count("link_down")]

@@ -78,12 +78,12 @@ class Desk:
         return self.mesh.seeds(self.now, {place(it) for it in numbers})
 
     def opened(self, handle: int, number: int) -> list[MeshEffect]:
-        return self.mesh.opened(self.now, handle, greeting(number).pack())
+        return self.mesh.note_opened(self.now, handle, greeting(number).pack())
 
     def ask(self, number: int, **other: Any) -> tuple[int, list[MeshEffect]]:
         handle = self.mesh.new_handle()
         raw = greeting(number, **other).pack()
-        return handle, self.mesh.requested(self.now, handle, place(number).ip, raw)
+        return handle, self.mesh.note_requested(self.now, handle, place(number).ip, raw)
 
     def meet(self, number: int) -> int:
         """An open connection that we asked for."""
@@ -155,7 +155,7 @@ def test_a_request_is_accepted_and_speaks_first() -> None:
     desk = Desk()
     handle, effects = desk.ask(1)
     assert effects == [Accept(handle), Name(handle, greeting(1), False)]
-    effects = desk.mesh.established(0, handle)
+    effects = desk.mesh.note_established(0, handle)
     assert controls(effects, handle) == [Operation.GROUPS, Operation.ADDRESSES]
     kinds = [type(effect) for effect in effects]
     assert kinds.index(Met) < kinds.index(SendControl)  # the peer may send at once then
@@ -176,7 +176,7 @@ def test_who_does_not_suit_is_refused_and_hung_up(other: dict[str, Any], reason:
     assert pick(Refuse, effects) == [Refuse(handle)]
     assert reason in counts(effects)
     (dial,) = pick(Dial, desk.seed(2))
-    effects = desk.mesh.opened(0, dial.handle, greeting(2, **other).pack())
+    effects = desk.mesh.note_opened(0, dial.handle, greeting(2, **other).pack())
     assert pick(Hangup, effects) == [Hangup(dial.handle)]
     assert desk.open == set()
 
@@ -201,7 +201,7 @@ def test_the_peers_of_an_earlier_mesh_are_dialed_and_stay_contacts() -> None:
     assert dial.locator == place(1)
     assert desk.mesh.meet_again(desk.now, met) == []
     for _ in range(MESH_STRANGER_FAILURES_MAX + 1):
-        desk.mesh.ended(desk.now, dial.handle)
+        desk.mesh.note_ended(desk.now, dial.handle)
         while not (dials := pick(Dial, desk.wait(1))):
             assert desk.now < 1000
         (dial,) = dials
@@ -212,10 +212,10 @@ def test_the_peers_of_an_earlier_mesh_are_dialed_and_stay_contacts() -> None:
 def test_garbage_instead_of_a_greeting_is_refused_and_counted() -> None:
     desk = Desk()
     handle = desk.mesh.new_handle()
-    effects = desk.mesh.requested(0, handle, place(1).ip, b"garbage")
+    effects = desk.mesh.note_requested(0, handle, place(1).ip, b"garbage")
     assert effects == [Count("mesh_greeting"), Refuse(handle)]
     (dial,) = pick(Dial, desk.seed(1))
-    effects = desk.mesh.opened(0, dial.handle, b"")
+    effects = desk.mesh.note_opened(0, dial.handle, b"")
     assert pick(Hangup, effects) == [Hangup(dial.handle)]
 
 
@@ -225,7 +225,7 @@ def test_we_do_not_connect_with_ourselves() -> None:
     assert effects == [Refuse(handle)]
     first = desk.meet(1)
     (dial,) = pick(Dial, desk.named(first, [place(7)]))
-    desk.mesh.ended(desk.now, dial.handle, OURS.pack())  # the refusal carries our own greeting
+    desk.mesh.note_ended(desk.now, dial.handle, OURS.pack())  # the refusal carries our own greeting
     assert pick(Dial, desk.wait(1000)) == []
 
 
@@ -234,7 +234,7 @@ def test_a_seed_that_is_ourselves_is_dialed_again_but_seldom() -> None:
     desk = Desk()
     (dial,) = pick(Dial, desk.seed(7))
     for _ in range(5):
-        desk.mesh.ended(desk.now, dial.handle, OURS.pack())
+        desk.mesh.note_ended(desk.now, dial.handle, OURS.pack())
         assert desk.seed(7) == []
         assert desk.wait(MESH_OURSELVES_S - 1) == []
         (dial,) = pick(Dial, desk.wait(1))
@@ -245,7 +245,7 @@ def test_a_seed_that_is_ourselves_is_dialed_again_but_seldom() -> None:
 def test_a_place_that_once_was_ourselves_is_dialed_when_it_becomes_a_seed() -> None:
     desk = Desk()
     (dial,) = pick(Dial, desk.named(desk.meet(1), [place(7)]))
-    desk.mesh.ended(desk.now, dial.handle, OURS.pack())
+    desk.mesh.note_ended(desk.now, dial.handle, OURS.pack())
     assert [it.locator for it in pick(Dial, desk.seed(1, 7))] == [place(7)]
 
 
@@ -258,7 +258,7 @@ def test_a_peer_makes_us_dial_a_bounded_number_of_places(answer: bytes) -> None:
         effects = desk.named(handle, [next(places) for _ in range(49)]) + desk.wait(0.1)
         for dial in pick(Dial, effects):
             dialed.add(dial.locator)
-            desk.mesh.ended(desk.now, dial.handle, answer)
+            desk.mesh.note_ended(desk.now, dial.handle, answer)
     assert len(dialed) <= MESH_NAMED_BURST + 25 * MESH_NAMED_PER_S + 2
     assert "mesh_named_too_often" in counts(desk.named(handle, list(places)))
     assert place(2) in {
@@ -271,11 +271,11 @@ def test_a_peer_that_comes_again_and_again_has_no_more_turns_than_all_together()
     places, dialed = iter(strangers(10_000)), 0
     for _ in range(100):
         handle, _ = desk.ask(1)
-        desk.mesh.established(desk.now, handle)
+        desk.mesh.note_established(desk.now, handle)
         for dial in pick(Dial, desk.named(handle, [next(places) for _ in range(60)])):
             dialed += 1
-            desk.mesh.ended(desk.now, dial.handle, OURS.pack())
-        desk.mesh.ended(desk.now, handle)
+            desk.mesh.note_ended(desk.now, dial.handle, OURS.pack())
+        desk.mesh.note_ended(desk.now, handle)
         desk.wait(0.1)
     assert dialed <= 2 * 8 + 10 * MESH_NAMED_TOTAL_PER_S + 1
 
@@ -315,9 +315,9 @@ def test_of_connections_that_cross_the_lesser_ones_stays(number: int, first_is_o
     passive, _ = desk.ask(number)
     if first_is_ours:
         desk.opened(dial.handle, number)
-        effects = desk.mesh.established(0, passive)
+        effects = desk.mesh.note_established(0, passive)
     else:
-        desk.mesh.established(0, passive)
+        desk.mesh.note_established(0, passive)
         effects = desk.opened(dial.handle, number)
     stays_ours = OURS.hwaddr.pack() < greeting(number).hwaddr.pack()
     assert pick(Hangup, effects) == [Hangup(passive if stays_ours else dial.handle)]
@@ -336,9 +336,9 @@ def test_of_connections_that_cross_the_lesser_ones_stays(number: int, first_is_o
 def test_of_two_that_a_peer_asked_for_the_newer_stays() -> None:
     desk = Desk()
     older, _ = desk.ask(1)
-    desk.mesh.established(0, older)
+    desk.mesh.note_established(0, older)
     newer, _ = desk.ask(1)
-    effects = desk.mesh.established(0, newer)
+    effects = desk.mesh.note_established(0, newer)
     assert pick(Hangup, effects) == [Hangup(older)]
     assert pick(Met, effects) == [Met(newer, former=older)]
     assert len(desk.mesh.snapshot()) == 1
@@ -348,7 +348,7 @@ def test_peers_announce_to_each_other_where_the_others_are() -> None:
     desk = Desk()
     first = desk.meet(1)
     second, _ = desk.ask(2)
-    effects = desk.mesh.established(desk.now, second) + desk.wait(MESH_NEWS_S)
+    effects = desk.mesh.note_established(desk.now, second) + desk.wait(MESH_NEWS_S)
     peers = [it for it in pick(SendControl, effects) if it.message[0] == Operation.PEERS]
     assert {it.handle: mesh.locators_untrusted(it.message) for it in peers} == {
         first: [place(2)],
@@ -360,11 +360,11 @@ def test_who_was_introduced_by_a_peer_is_not_announced_again() -> None:
     desk = Desk()
     first = desk.meet(1)
     handle, _ = desk.ask(2, is_introduced=True)
-    effects = desk.mesh.established(desk.now, handle) + desk.wait(MESH_NEWS_S)
+    effects = desk.mesh.note_established(desk.now, handle) + desk.wait(MESH_NEWS_S)
     assert Operation.PEERS in controls(effects, handle)
     assert controls(effects, first) == []
     handle, _ = desk.ask(3)
-    effects = desk.mesh.established(desk.now, handle) + desk.wait(MESH_NEWS_S)
+    effects = desk.mesh.note_established(desk.now, handle) + desk.wait(MESH_NEWS_S)
     assert controls(effects, first) == [Operation.PEERS]
 
 
@@ -374,8 +374,8 @@ def test_many_new_peers_are_named_in_one_message_and_none_to_itself() -> None:
     desk.wait(MESH_NEWS_S)
     newer = [desk.ask(number)[0] for number in (2, 3, 4)]
     for handle in newer:
-        desk.mesh.established(desk.now, handle)
-    desk.mesh.ended(desk.now, newer[2])
+        desk.mesh.note_established(desk.now, handle)
+    desk.mesh.note_ended(desk.now, newer[2])
     told = {
         it.handle: mesh.locators_untrusted(it.message) for it in pick(SendControl, desk.wait(1))
     }
@@ -386,10 +386,10 @@ def test_a_host_that_dialed_us_is_not_dialed_when_others_name_it_but_when_it_is_
     desk = Desk()
     first = desk.meet(1)
     handle, _ = desk.ask(2)
-    desk.mesh.established(desk.now, handle)
+    desk.mesh.note_established(desk.now, handle)
     (named,) = mesh.peers([place(2)])
     assert pick(Dial, desk.mesh.control(desk.now, first, named)) == []
-    desk.mesh.ended(desk.now, handle)
+    desk.mesh.note_ended(desk.now, handle)
     assert [it.locator for it in pick(Dial, desk.wait(2))] == [place(2)]
 
 
@@ -417,7 +417,7 @@ def test_a_host_at_two_addresses_is_connected_once() -> None:
     effects = desk.opened(second.handle, 1)
     assert pick(Hangup, effects) == [Hangup(first.handle)]  # both are of our asking
     assert pick(Dial, desk.wait(100)) == []
-    desk.mesh.ended(desk.now, second.handle)
+    desk.mesh.note_ended(desk.now, second.handle)
     assert {it.locator for it in pick(Dial, desk.wait(20))} >= {place(2)}
 
 
@@ -426,7 +426,7 @@ def test_a_host_is_gone_with_its_last_connection() -> None:
     first, second = pick(Dial, desk.seed(1, 2))
     desk.opened(first.handle, 1)
     assert pick(Gone, desk.opened(second.handle, 1)) == []  # the second one took its place
-    assert pick(Gone, desk.mesh.ended(desk.now, second.handle)) == [Gone(greeting(1).hwaddr)]
+    assert pick(Gone, desk.mesh.note_ended(desk.now, second.handle)) == [Gone(greeting(1).hwaddr)]
 
 
 def test_what_a_peer_has_told_is_shown() -> None:
@@ -459,7 +459,7 @@ def test_a_seed_is_tried_for_ever_with_growing_waits() -> None:
     waits = []
     for _ in range(12):
         began = desk.now
-        assert pick(Hangup, desk.mesh.ended(desk.now, dial.handle)) == []
+        assert pick(Hangup, desk.mesh.note_ended(desk.now, dial.handle)) == []
         while not (dials := pick(Dial, desk.wait(0.05))):
             pass
         (dial,) = dials
@@ -480,10 +480,10 @@ def test_a_place_that_only_peers_announced_is_forgotten_at_last(
     if has_answered:
         desk.opened(dial.handle, 2)
     for _ in range(most):
-        desk.mesh.ended(desk.now, dial.handle)
+        desk.mesh.note_ended(desk.now, dial.handle)
         rounds = (pick(Dial, desk.wait(0.5)) for _ in range(int(2 * MESH_BACKOFF_MAX_S) + 1))
         (dial,) = next(filter(None, rounds))
-    desk.mesh.ended(desk.now, dial.handle)
+    desk.mesh.note_ended(desk.now, dial.handle)
     assert pick(Dial, desk.wait(1000)) == []
     assert len(pick(Dial, desk.named(handle, [place(2)]))) == 1  # named again
 
@@ -518,20 +518,20 @@ def test_a_seed_and_a_peer_take_the_place_of_a_stranger() -> None:
     desk.named(desk.meet(1), strangers(50))
     assert len(pick(Dial, desk.seed(1, 2))) == 1
     handle, _ = desk.ask(3)
-    desk.mesh.established(desk.now, handle)
-    desk.mesh.ended(desk.now, handle)
+    desk.mesh.note_established(desk.now, handle)
+    desk.mesh.note_ended(desk.now, handle)
     assert place(3) in {it.locator for it in pick(Dial, desk.wait(2))}  # remembered
 
 
 def test_groups_are_announced_to_all_and_heard_from_each() -> None:
     desk = Desk()
-    desk.mesh.joined(GROUP)
+    desk.mesh.note_joined(GROUP)
     handle = desk.meet(1)
-    effects = desk.mesh.joined(Gid(GROUP.raw[:15] + b"\2"))
+    effects = desk.mesh.note_joined(Gid(GROUP.raw[:15] + b"\2"))
     assert controls(effects, handle) == [Operation.JOIN]
-    assert desk.mesh.joined(GROUP) == []
-    assert controls(desk.mesh.left(GROUP), handle) == [Operation.LEAVE]
-    assert desk.mesh.left(GROUP) == []
+    assert desk.mesh.note_joined(GROUP) == []
+    assert controls(desk.mesh.note_left(GROUP), handle) == [Operation.LEAVE]
+    assert desk.mesh.note_left(GROUP) == []
     (everything,) = mesh.groups(Operation.GROUPS, [GROUP])
     assert desk.mesh.control(0, handle, everything) == [InGroups(handle, (GROUP,))]
     (join,) = mesh.groups(Operation.JOIN, [GROUP])
@@ -562,13 +562,13 @@ def test_a_message_that_makes_no_sense_is_counted(message: bytes) -> None:
 def test_what_is_over_is_not_heard_any_more() -> None:
     desk = Desk()
     handle, _ = desk.ask(1)
-    desk.mesh.established(0, handle)
+    desk.mesh.note_established(0, handle)
     newer, _ = desk.ask(1)
-    assert pick(Hangup, desk.mesh.established(0, newer)) == [Hangup(handle)]
+    assert pick(Hangup, desk.mesh.note_established(0, newer)) == [Hangup(handle)]
     for effects in (
         desk.mesh.control(0, handle, mesh.addresses([])),
-        desk.mesh.ended(0, handle),
+        desk.mesh.note_ended(0, handle),
         desk.opened(handle, 1),
-        desk.mesh.established(0, handle),
+        desk.mesh.note_established(0, handle),
     ):
         assert effects == []

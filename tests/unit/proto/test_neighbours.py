@@ -126,7 +126,7 @@ def test_a_wanted_next_hop_is_resolved_while_no_packet_waits() -> None:
     bench = Bench()
 
     def want(ip: IPv6Address) -> None:
-        bench.host.carry_out(bench.host.engine.wanted(bench.now, ip))
+        bench.host.carry_out(bench.host.engine.note_wanted(bench.now, ip))
 
     want(PEER_V6)
     assert state_of(bench) is State.INCOMPLETE
@@ -365,7 +365,7 @@ def test_a_scan_repeats_few_broadcasts_and_a_gateway_is_asked_for_three_times() 
 def test_refusals_of_the_pump_are_counted_and_logged_with_the_first_address() -> None:
     bench = Bench()
     for _ in range(100):
-        bench.host.carry_out(bench.host.engine.reports.resolution_limited(bench.now, PEER_V4))
+        bench.host.carry_out(bench.host.engine.reports.note_resolution_limited(bench.now, PEER_V4))
     assert bench.host.counts["resolution_limited"] == 100
     assert 1 <= len(bench.host.log) < 10
     assert str(PEER_V4) in bench.host.log[0]
@@ -506,7 +506,7 @@ def v4(i: int) -> IPv4Address:
 
 
 def confirm(neighbours: Neighbours, i: int, now: float) -> None:
-    neighbours.advertised(now, v4(i), station_number(i), solicited=True, override=True)
+    neighbours.note_advertised(now, v4(i), station_number(i), solicited=True, override=True)
 
 
 def ips(neighbours: Neighbours) -> list[int]:
@@ -530,7 +530,7 @@ def test_strangers_push_out_only_each_other() -> None:
         neighbours.miss(0.0, v4(i), b"")
         confirm(neighbours, i, 0.0)
     for i in range(10, 1000):
-        neighbours.introduced(1.0, v4(i), station_number(i))
+        neighbours.note_introduced(1.0, v4(i), station_number(i))
     assert ips(neighbours) == [1, 2, 998, 999]
 
 
@@ -538,10 +538,10 @@ def test_an_entry_that_is_being_resolved_or_verified_is_never_thrown_out() -> No
     context, neighbours = cache(3)
     neighbours.miss(0.0, v4(1), b"")  # INCOMPLETE
     for i in (2, 3):
-        neighbours.introduced(0.0, v4(i), station_number(i))
-        neighbours.used(0.0, v4(i))  # DELAY
+        neighbours.note_introduced(0.0, v4(i), station_number(i))
+        neighbours.note_used(0.0, v4(i))  # DELAY
     neighbours.miss(0.0, v4(4), b"")
-    neighbours.introduced(0.0, v4(5), station_number(5))
+    neighbours.note_introduced(0.0, v4(5), station_number(5))
     assert ips(neighbours) == [1, 2, 3]
     assert context.take().count(Count("neigh_table_full")) == 2
 
@@ -565,7 +565,7 @@ def states(neighbours: Neighbours) -> list[State]:
 
 
 def move(neighbours: Neighbours, i: int, to: HwAddr) -> None:
-    neighbours.advertised(0.0, v4(i), to, solicited=False, override=True)
+    neighbours.note_advertised(0.0, v4(i), to, solicited=False, override=True)
 
 
 def confirmed_at(owner: HwAddr, count: int) -> Neighbours:
@@ -573,7 +573,7 @@ def confirmed_at(owner: HwAddr, count: int) -> Neighbours:
     _, neighbours = cache(100)
     for i, hwaddr in [*((i, owner) for i in range(count)), (count, queue_pair(9))]:
         neighbours.miss(0.0, v4(i), b"")
-        neighbours.advertised(0.0, v4(i), hwaddr, solicited=True, override=True)
+        neighbours.note_advertised(0.0, v4(i), hwaddr, solicited=True, override=True)
     assert set(states(neighbours)) == {State.REACHABLE}
     return neighbours
 
@@ -624,18 +624,18 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(i=peers)
     def used(self, i: int) -> None:
-        self.neighbours.used(self.now, v4(i))
+        self.neighbours.note_used(self.now, v4(i))
         self.settle()
 
     @rule(i=peers, at=st.integers(0, 3))
     def introduced(self, i: int, at: int) -> None:
-        self.neighbours.introduced(self.now, v4(i), queue_pair(at))
+        self.neighbours.note_introduced(self.now, v4(i), queue_pair(at))
         self.settle()
 
     @rule(i=peers, at=st.one_of(st.none(), st.integers(0, 3)), s=st.booleans(), o=st.booleans())
     def advertised(self, i: int, at: int | None, s: bool, o: bool) -> None:
         lladdr = None if at is None else queue_pair(at)
-        self.neighbours.advertised(self.now, v4(i), lladdr, solicited=s, override=o)
+        self.neighbours.note_advertised(self.now, v4(i), lladdr, solicited=s, override=o)
         self.settle()
 
     @rule(i=peers, at=st.integers(0, 3))
@@ -703,8 +703,8 @@ TestCache = CacheMachine.TestCase
 
 def test_ipv6_and_ipv4_neighbours_are_apart() -> None:
     _, neighbours = cache(5)
-    neighbours.introduced(0.0, v4(1), station_number(1))
-    neighbours.introduced(0.0, IPv6Address("fe80::1"), station_number(2))
+    neighbours.note_introduced(0.0, v4(1), station_number(1))
+    neighbours.note_introduced(0.0, IPv6Address("fe80::1"), station_number(2))
     assert neighbours.hwaddr(v4(1)) == station_number(1)
     assert neighbours.hwaddr(IPv6Address("fe80::1")) == station_number(2)
 
@@ -720,9 +720,9 @@ def test_packets_that_wait_are_looked_up_again_after_a_change_of_their_route(
     waiting = [packet(str(ours), str(peer), bytes((number,))) for number in range(2)]
     for data in waiting:
         bench.host.carry_out(engine.miss(now, peer, data))
-    assert engine.rerouted(now, lambda ip: ip != peer) == []
-    assert engine.rerouted(now, lambda ip: ip == peer) == [Forward(data) for data in waiting]
-    assert engine.rerouted(now, lambda ip: True) == []
+    assert engine.note_rerouted(now, lambda ip: ip != peer) == []
+    assert engine.note_rerouted(now, lambda ip: ip == peer) == [Forward(data) for data in waiting]
+    assert engine.note_rerouted(now, lambda ip: True) == []
     [entry] = engine.neighbours(now)
     assert (entry.state, entry.pending) == (State.INCOMPLETE, 0)
 
@@ -733,7 +733,7 @@ def test_a_full_queue_opens_for_packets_that_come_to_the_same_next_hop_again() -
         bench.send(str(PEER_V4), number.to_bytes(4))
     assert bench.host.table[PEER_V4].action is NeighAction.HOLD
     bench.clear()
-    bench.host.carry_out(bench.host.engine.rerouted(bench.now, lambda ip: True))
+    bench.host.carry_out(bench.host.engine.note_rerouted(bench.now, lambda ip: True))
     assert bench.host.effects[0] == Withdraw(PEER_V4)
     [entry] = bench.host.engine.neighbours(bench.now)
     assert entry.pending == FULL_QUEUE  # all have come again
@@ -744,8 +744,8 @@ def test_a_change_of_its_route_gives_a_neighbour_that_failed_another_chance() ->
     bench.send(str(PEER_V4))
     bench.run(3.5)
     assert bench.host.table[PEER_V4].action is NeighAction.UNREACHABLE
-    bench.host.carry_out(bench.host.engine.rerouted(bench.now, lambda ip: ip != PEER_V4))
+    bench.host.carry_out(bench.host.engine.note_rerouted(bench.now, lambda ip: ip != PEER_V4))
     assert PEER_V4 in bench.host.table
-    bench.host.carry_out(bench.host.engine.rerouted(bench.now, lambda ip: ip == PEER_V4))
+    bench.host.carry_out(bench.host.engine.note_rerouted(bench.now, lambda ip: ip == PEER_V4))
     assert PEER_V4 not in bench.host.table
     assert bench.host.engine.neighbours(bench.now) == []

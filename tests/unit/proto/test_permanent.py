@@ -118,7 +118,7 @@ def test_a_permanent_neighbour_outlives_a_link_that_goes_down() -> None:
         bench.send(str(ip))
         assert bench.action(str(ip)) is NeighAction.SEND
     assert len(bench.sent) == 2
-    engine.wanted(bench.now, PEER_V4)
+    engine.note_wanted(bench.now, PEER_V4)
     assert bench.action(str(PEER_V4)) is NeighAction.SEND
 
 
@@ -129,7 +129,7 @@ def test_a_wanted_next_hop_with_a_permanent_entry_is_published_again() -> None:
         bench.host.carry_out(bench.host.engine.port_event(bench.now, event))
     bench.run(5)
     bench.clear()
-    bench.host.carry_out(bench.host.engine.wanted(bench.now, PEER_V4))
+    bench.host.carry_out(bench.host.engine.note_wanted(bench.now, PEER_V4))
     assert bench.action(str(PEER_V4)) is NeighAction.SEND
     assert not any(isinstance(effect, SendPacket) for effect in bench.host.effects)
 

@@ -79,7 +79,7 @@ def test_messages_that_the_pump_refuses_are_counted_and_logged_with_their_sender
     bench = Bench()
     source = FrameSource(LIAR.qpn, LIAR.gid, None)
     for _ in range(100):
-        bench.host.carry_out(bench.host.engine.reports.control_limited(bench.now, source))
+        bench.host.carry_out(bench.host.engine.reports.note_control_limited(bench.now, source))
     assert bench.host.counts["control_limited"] == 100
     assert len(bench.host.log) == PEER_LOGS_BURST
     text = f"too many ARP and ND messages: ignored some, the first from {LIAR.gid} queue pair"

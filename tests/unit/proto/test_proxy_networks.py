@@ -60,7 +60,7 @@ class Proxy(Bench):
         asked = [it for it in self.host.effects if isinstance(it, AskProxy)]
         for each in asked:
             route = self.routes.get(each.target)
-            self.host.carry_out(self.host.engine.proxy_asked(self.now, each, route))
+            self.host.carry_out(self.host.engine.note_proxy_answer(self.now, each, route))
         self.host.effects.clear()
         return asked
 

@@ -67,7 +67,7 @@ def test_a_suspect_is_avoided_for_twice_as_long_each_time_until_somebody_answers
         rail.silent(100.0)
         assert not rail.is_good(100.0 + seconds - 0.001)
         assert rail.is_good(100.0 + seconds)
-    rail.heard()
+    rail.note_heard()
     rail.silent(200.0)
     assert rail.is_good(201.0)
 

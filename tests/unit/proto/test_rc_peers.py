@@ -111,7 +111,7 @@ def test_a_request_without_a_queue_pair_for_it_is_rejected() -> None:
     desk = Desk()
     handle, _ = desk.request()
     desk.open_qps.remove(handle)
-    effects = desk.note(desk.connections.open_failed(desk.now, handle, "none left"))
+    effects = desk.note(desk.connections.note_open_failed(desk.now, handle, "none left"))
     (reject,) = pick(Reject, effects)
     assert reject.reason is Reason.NO_QP
     assert len(desk.connections) == 0
@@ -122,7 +122,7 @@ def test_in_the_rfcs_profile_too_and_the_next_packet_asks_by_itself() -> None:
     handle, effects = desk.request()
     assert paths(effects) == [TxMode.UD_CONNECTING]
     desk.open_qps.remove(handle)
-    effects = desk.note(desk.connections.open_failed(desk.now, handle, "none left"))
+    effects = desk.note(desk.connections.note_open_failed(desk.now, handle, "none left"))
     assert paths(effects) == [TxMode.UD_NOTIFY]
     desk.wait(2 * CONNECTION_BACKOFF_MAX_S)
     assert desk.connections.deadline() is None

@@ -182,7 +182,7 @@ def test_no_queue_pair_is_a_failure_like_others() -> None:
     desk = Desk()
     (opened,) = pick(OpenQp, desk.want())
     desk.open_qps.remove(opened.handle)
-    desk.note(desk.connections.open_failed(desk.now, opened.handle, "none left"))
+    desk.note(desk.connections.note_open_failed(desk.now, opened.handle, "none left"))
     assert desk.transitions[-1].reason == "none left"
     assert desk.route().tx_mode is TxMode.UD
     assert desk.count("connection_no_qp") == 1
@@ -425,8 +425,8 @@ def test_answers_that_come_too_late_are_nobodys() -> None:
     (opened,) = pick(OpenQp, desk.want())
     desk.note(desk.connections.forget(desk.now, PEER))
     handle = opened.handle
-    assert desk.note(desk.connections.opened(desk.now, handle, Qpn(5))) == []
-    assert desk.note(desk.connections.open_failed(desk.now, handle, "late")) == []
+    assert desk.note(desk.connections.note_opened(desk.now, handle, Qpn(5))) == []
+    assert desk.note(desk.connections.note_open_failed(desk.now, handle, "late")) == []
     assert desk.note(desk.connections.broken(desk.now, handle)) == []
     assert desk.event(Ended(handle, Cause.NO_ANSWER)) == []
     assert desk.event(Established(handle)) == []

@@ -67,11 +67,11 @@ class Bed:
         return self.paths.pass_on(self.now, effects)
 
     def path_resolved(self, destination: Destination, mtu_bytes: int = 65535) -> list[Effect]:
-        self.paths.path_resolved(self.now, destination.gid, SaPath(destination, mtu_bytes))
+        self.paths.note_path_resolved(self.now, destination.gid, SaPath(destination, mtu_bytes))
         return self.put()
 
     def refused(self, gid: Gid) -> list[Effect]:
-        self.paths.refused(self.now, gid, "0x0300")
+        self.paths.note_refused(self.now, gid, "0x0300")
         return self.put()
 
     def wait(self, seconds: float) -> list[Effect]:
@@ -168,14 +168,14 @@ def test_packets_that_wait_for_a_path_are_looked_up_again_after_a_change_of_thei
     far, near = (packet("10.0.0.1", to, b"waits") for to in ("10.5.0.7", str(IP)))
     others = [SendFrame(PLAIN, bytes(60_000))] * (FULL_QUEUE + 1)
     bed.put(SEND, SendPacket(far, IP), SendPacket(near, IP), *others)
-    bed.paths.rerouted(lambda ip: ip == IP)
+    bed.paths.note_rerouted(lambda ip: ip == IP)
     assert bed.put() == [Withdraw(IP), Forward(near)]  # the queue was full: it has room again
-    bed.paths.rerouted(lambda ip: ip == ip_address("10.5.0.7"))
+    bed.paths.note_rerouted(lambda ip: ip == ip_address("10.5.0.7"))
     assert bed.put() == [Forward(far)]
-    bed.paths.rerouted(lambda ip: True)
+    bed.paths.note_rerouted(lambda ip: True)
     assert bed.put() == []
     assert not [it for it in bed.path_resolved(PATH) if isinstance(it, SendPacket)]
-    bed.paths.rerouted(lambda ip: True)
+    bed.paths.note_rerouted(lambda ip: True)
     assert bed.put() == []
 
 
@@ -191,12 +191,12 @@ def test_m5_a_group_that_was_refused_is_asked_for_when_somebody_creates_it() -> 
     bed = Bed()
     bed.put(NOTIFY)
     bed.refused(GROUP)
-    bed.paths.changed(bed.now, GROUP, exists=True)
+    bed.paths.note_changed(bed.now, GROUP, exists=True)
     assert bed.put() == [JoinToSend(GROUP, ROUTERS)]
     bed.path_resolved(MEMBER)
-    bed.paths.changed(bed.now, GROUP, exists=True)  # our own join's report
+    bed.paths.note_changed(bed.now, GROUP, exists=True)  # our own join's report
     assert bed.put() == []
-    bed.paths.changed(bed.now, GROUP, exists=False)
+    bed.paths.note_changed(bed.now, GROUP, exists=False)
     assert bed.put() == [JoinToSend(GROUP, ROUTERS)]
 
 
@@ -205,9 +205,9 @@ def test_m1_a_detour_ends_when_somebody_creates_the_group() -> None:
     bed = Bed()
     bed.put(NOTIFY)
     by = replace(MEMBER, gid=ROUTERS)
-    bed.paths.path_resolved(bed.now, GROUP, SaPath(by))
+    bed.paths.note_path_resolved(bed.now, GROUP, SaPath(by))
     assert bed.put() == [replace(NOTIFY, destination=by)]
-    bed.paths.changed(bed.now, GROUP, exists=True)
+    bed.paths.note_changed(bed.now, GROUP, exists=True)
     assert bed.put() == [JoinToSend(GROUP, ROUTERS)]
     assert bed.path_resolved(MEMBER) == [replace(NOTIFY, destination=MEMBER)]
 
@@ -225,7 +225,7 @@ def test_m8_a_group_that_nothing_is_sent_to_is_left() -> None:
 
 def test_a_member_sends_without_asking_and_asks_when_it_is_none_any_more() -> None:
     bed = Bed()
-    bed.paths.joined(0.0, GROUP, SaPath(MEMBER))
+    bed.paths.note_joined(0.0, GROUP, SaPath(MEMBER))
     assert bed.put(NOTIFY) == [replace(NOTIFY, destination=MEMBER)]
     assert bed.put(Detach(GROUP)) == [Detach(GROUP), JoinToSend(GROUP, ROUTERS)]
 
@@ -335,7 +335,7 @@ ON_LINK: Final = Destination(BROADCAST, Qpn(MULTICAST_QPN), dlid=0xC000)
 
 def up(machine: Engine) -> list[Effect]:
     machine.start(0.0)
-    return machine.attached(0.0, BROADCAST, SaPath(ON_LINK))
+    return machine.note_attached(0.0, BROADCAST, SaPath(ON_LINK))
 
 
 def test_b1_broadcasts_go_where_the_broadcast_groups_record_says() -> None:
@@ -348,8 +348,8 @@ def test_after_the_sas_return_all_groups_are_asked_for_the_broadcast_group_first
     machine = engine()
     up(machine)
     hosts = mgid.of_group(ip_address("224.0.0.1"), TEMPLATE.params.pkey)
-    machine.attached(0.0, hosts, SaPath(Destination(hosts, Qpn(MULTICAST_QPN), dlid=0xC001)))
-    assert machine.sa.changed(1.0)[:2] == [Attach(BROADCAST), Attach(hosts)]
+    machine.note_attached(0.0, hosts, SaPath(Destination(hosts, Qpn(MULTICAST_QPN), dlid=0xC001)))
+    assert machine.sa.note_changed(1.0)[:2] == [Attach(BROADCAST), Attach(hosts)]
     assert machine.is_up
 
 
@@ -358,13 +358,13 @@ def test_a_group_whose_membership_the_sa_takes_away_is_sent_to_with_one_of_its_o
     machine = engine()
     up(machine)
     machine.join(0.0, TV)
-    machine.attached(0.0, GROUP, SaPath(MEMBER))
+    machine.note_attached(0.0, GROUP, SaPath(MEMBER))
     machine.miss(1.0, TV, b"first")
-    machine.sa.changed(2.0)
-    assert JoinToSend(GROUP, ROUTERS) in machine.attach_failed(2.0, GROUP, "0x0200")
+    machine.sa.note_changed(2.0)
+    assert JoinToSend(GROUP, ROUTERS) in machine.note_attach_failed(2.0, GROUP, "0x0200")
     machine.port_event(3.0, "down")
     machine.port_event(3.0, "up")
-    machine.attached(3.0, BROADCAST, SaPath(ON_LINK))
+    machine.note_attached(3.0, BROADCAST, SaPath(ON_LINK))
     assert JoinToSend(GROUP, ROUTERS) in machine.miss(4.0, TV, b"second")
 
 
@@ -372,8 +372,8 @@ def test_b4_a_broadcast_group_that_is_gone_is_not_made_by_sending() -> None:
     """B4."""
     machine = engine()
     up(machine)
-    machine.sa.changed(1.0)
-    after = machine.attach_failed(1.0, BROADCAST, "0x0600")
+    machine.sa.note_changed(1.0)
+    after = machine.note_attach_failed(1.0, BROADCAST, "0x0600")
     assert not any(isinstance(effect, JoinToSend) for effect in after)
 
 
@@ -381,9 +381,9 @@ def test_b6_the_path_to_a_host_that_does_not_answer_is_requested_again() -> None
     """B6. Its port may have another LID now: any answer to a solicitation would lead to the former path."""
     machine = engine()
     up(machine)
-    machine.learned(0.0, HwAddr(Qpn(0x48), PEER), [IP])
-    machine.sa.path_resolved(0.0, PEER, SaPath(PATH))
-    machine.used(0.0, IP)
+    machine.note_learned(0.0, HwAddr(Qpn(0x48), PEER), [IP])
+    machine.sa.note_path_resolved(0.0, PEER, SaPath(PATH))
+    machine.note_used(0.0, IP)
     asked: list[float] = []
     while (now := machine.deadline() or 60.0) < 60.0:
         asked += [now for effect in machine.timer(now) if effect == FindPath(PEER)]
@@ -394,8 +394,8 @@ def test_b6_the_path_to_a_host_that_does_not_answer_is_requested_again() -> None
 def test_without_an_sa_nothing_is_asked() -> None:
     machine = Engine(replace(TEMPLATE, hwaddr=HwAddr(Qpn(0x77), PEER)), random.Random(1))
     up(machine)
-    assert machine.sa.changed(1.0) == []
-    assert machine.sa.path_resolved(1.0, PEER, SaPath(PATH)) == []
+    assert machine.sa.note_changed(1.0) == []
+    assert machine.sa.note_path_resolved(1.0, PEER, SaPath(PATH)) == []
 
 
 def test_a_snapshot_shows_what_the_administrator_gave_and_who_uses_it() -> None:

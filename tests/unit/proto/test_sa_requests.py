@@ -66,13 +66,13 @@ class Client:
         self.take(self.requests.cancel(self.now, key))
 
     def move(self, sa_lid: int) -> None:
-        self.take(self.requests.moved(self.now, sa_lid))
+        self.take(self.requests.note_moved(self.now, sa_lid))
 
     def receive(self, message: SaMad, peer: SaAddress = SA) -> None:
-        self.take(self.requests.received(self.now, peer, message.pack()))
+        self.take(self.requests.note_received(self.now, peer, message.pack()))
 
     def receive_raw(self, raw: bytes, peer: SaAddress = SA) -> None:
-        self.take(self.requests.received(self.now, peer, raw))
+        self.take(self.requests.note_received(self.now, peer, raw))
 
     def wait(self, until: float) -> None:
         """Let time pass, from alarm to alarm."""

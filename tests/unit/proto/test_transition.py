@@ -59,7 +59,7 @@ def test_a_refused_path_shows_the_administrators_reason() -> None:
     gid = Gid.parse("fe80::10:5")
     paths = PathTable(Timers(), observe=seen.append)
     paths.pass_on(0.0, [SendFrame(Destination(gid, Qpn(0x48)), b"")])
-    paths.refused(0.0, gid, "no such port")
+    paths.note_refused(0.0, gid, "no such port")
     assert [(it.before, it.after) for it in seen] == [("none", "asked"), ("asked", "backoff")]
     assert seen[1].cause == "no such port"
 

@@ -81,7 +81,7 @@ class NeighbourTable(EngineFilling):
         self._table = Neighbours(self.context, _RESOLVERS, lambda *_: None, self.cap)
 
     def add(self, number: int) -> None:
-        self._table.introduced(self.now, host4(number), hwaddr(number))
+        self._table.note_introduced(self.now, host4(number), hwaddr(number))
         self.settle()
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class NeighbourTable(EngineFilling):
     def admits_honest(self) -> bool:
         ip, peer = host4(HONEST), hwaddr(HONEST)
         self._table.miss(self.now, ip, udp4(1, str(ip), b"data"))
-        self._table.advertised(self.now, ip, peer, solicited=True, override=True)
+        self._table.note_advertised(self.now, ip, peer, solicited=True, override=True)
         return self._table.hwaddr(ip) == peer
 
 
@@ -141,7 +141,7 @@ class RouterTable(EngineFilling):
     def admits_honest(self) -> bool:
         self.now += 1
         self.add(HONEST)
-        self._table.answered(self.now, host6(HONEST), is_router=True)
+        self._table.note_answered(self.now, host6(HONEST), is_router=True)
         return self._table._routers[host6(HONEST)].state is RouterState.USED
 
 
@@ -407,7 +407,7 @@ class SaPaths(Filling):
             return
         gid = hwaddr(number).gid
         self.note(self._table.pass_on(self.now, [SendFrame(Destination(gid, Qpn(1)), b"frame")]))
-        self._table.refused(self.now, gid, "no such port")
+        self._table.note_refused(self.now, gid, "no such port")
         self.note(self._table.pass_on(self.now, ()))
 
     def __len__(self) -> int:

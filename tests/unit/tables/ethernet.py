@@ -88,14 +88,14 @@ class GuestAddresses(EngineFilling):
         self._table = _guests(self.context, cap=self.cap)
 
     def add(self, number: int) -> None:
-        self._table.seen(self.now, host4(number), _mac(number // 512))
+        self._table.note_seen(self.now, host4(number), _mac(number // 512))
         self.settle()
 
     def __len__(self) -> int:
         return len(self._table)
 
     def admits_honest(self) -> bool:
-        self._table.claimed(self.now, host4(HONEST), _mac(HONEST), announces=True)
+        self._table.note_claimed(self.now, host4(HONEST), _mac(HONEST), announces=True)
         return self._table.mac(host4(HONEST)) == _mac(HONEST)
 
 
@@ -108,14 +108,14 @@ class AddressesOfOneGuest(EngineFilling):
         self._table = _guests(self.context, cap_of_guest=self.cap)
 
     def add(self, number: int) -> None:
-        self._table.claimed(self.now, host4(number), _mac(1), announces=True)
+        self._table.note_claimed(self.now, host4(number), _mac(1), announces=True)
         self.settle()
 
     def __len__(self) -> int:
         return len(self._table)
 
     def admits_honest(self) -> bool:
-        self._table.claimed(self.now, host4(HONEST), _mac(2), announces=True)
+        self._table.note_claimed(self.now, host4(HONEST), _mac(2), announces=True)
         return self._table.mac(host4(HONEST)) == _mac(2)
 
 

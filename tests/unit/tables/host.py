@@ -282,7 +282,7 @@ class ReroutedPackets(Filling):
         prefixes = Prefixes()
         prefixes.add(prefix_of(ip_network("0.0.0.0/0")))
         self._table._marked = prefixes
-        self._table.answered(self._table._token)
+        self._table.note_answered(self._table._token)
         self.add(HONEST - 1)
         return len(self) == 1
 

@@ -194,10 +194,10 @@ class _Meshed(Filling):
         """Return the handle of a peer that we take."""
         handle = self._mesh.new_handle()
         raw = _greeting(number).pack()
-        effects = self._mesh.requested(self.now, handle, host4(number), raw)
+        effects = self._mesh.note_requested(self.now, handle, host4(number), raw)
         is_taken = any(isinstance(it, Accept) for it in effects)
         if is_taken:
-            effects += self._mesh.established(self.now, handle)
+            effects += self._mesh.note_established(self.now, handle)
         self.note(effects)
         return handle if is_taken else None
 
@@ -225,7 +225,7 @@ class MeshConnectionTable(_Meshed):
 
     def admits_honest(self) -> bool:
         assert self._first is not None
-        self._mesh.ended(self.now, self._first)
+        self._mesh.note_ended(self.now, self._first)
         return self._meet(HONEST) is not None
 
 
@@ -426,7 +426,7 @@ class SaReports(_Administered):
     def add(self, number: int) -> None:
         notice = Notice(Trap.GROUP_CREATED, Gid(bytes((0xFF, 0x12)) + bytes(14)))
         report = SaMad(Method.REPORT, Attribute.NOTICE, number, data=notice.pack())
-        effects = self._requests.received(self.now, SaAddress(1), report.pack())
+        effects = self._requests.note_received(self.now, SaAddress(1), report.pack())
         self._events += sum(isinstance(it, Reported) for it in effects)
         self.note(effects)
 

@@ -82,7 +82,7 @@ def test_a_host_without_peers_is_a_stranger(link: UnicastHosts) -> None:
     # It knows a hardware address, and so may send to it, but nobody hears it.
     stranger._call(
         lambda: stranger._input(
-            stranger._engine.learned, first.hwaddr, [ipaddress.ip_address("10.0.0.1")]
+            stranger._engine.note_learned, first.hwaddr, [ipaddress.ip_address("10.0.0.1")]
         )
     )
     before = counted(first, "unicast_rx_stranger")

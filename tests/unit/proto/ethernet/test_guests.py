@@ -211,7 +211,7 @@ def test_questions_to_guests_have_a_limit() -> None:
     asked: list[IpAddress] = []
     table, context = guests(10_000, 10_000, asked)
     for number in range(int(ETHERNET_ASKS_BURST) + 10):
-        table.seen(0, address(number), owner(1))
+        table.note_seen(0, address(number), owner(1))
     assert len(asked) == ETHERNET_ASKS_BURST
     assert context.take().count(Count("ethernet_ask_limited")) == 10
 
@@ -407,48 +407,48 @@ def known(table: Guests) -> list[IpAddress]:
 
 def test_addresses_that_nobody_claims_make_room_first() -> None:
     table, context = guests(3)
-    table.claimed(0, address(1), owner(1), announces=False)
-    table.seen(0, address(2), owner(2))
-    table.seen(0, address(3), owner(3))
-    table.seen(1, address(2), owner(2))
-    table.claimed(2, address(4), owner(4), announces=False)
+    table.note_claimed(0, address(1), owner(1), announces=False)
+    table.note_seen(0, address(2), owner(2))
+    table.note_seen(0, address(3), owner(3))
+    table.note_seen(1, address(2), owner(2))
+    table.note_claimed(2, address(4), owner(4), announces=False)
     assert known(table) == [address(1), address(2), address(4)]
-    table.claimed(3, address(5), owner(5), announces=False)
+    table.note_claimed(3, address(5), owner(5), announces=False)
     assert known(table) == [address(1), address(4), address(5)]
-    table.claimed(4, address(1), owner(1), announces=False)
-    table.claimed(5, address(6), owner(6), announces=False)
+    table.note_claimed(4, address(1), owner(1), announces=False)
+    table.note_claimed(5, address(6), owner(6), announces=False)
     assert known(table) == [address(1), address(5), address(6)], "silent for longest"
     assert context.take().count(Count("ethernet_guest_evicted")) == 3
 
 
 def test_a_source_alone_takes_no_claimed_place() -> None:
     table, context = guests(1)
-    table.claimed(0, address(1), owner(1), announces=False)
-    assert table.seen(0, address(2), owner(2)), "its packets pass"
+    table.note_claimed(0, address(1), owner(1), announces=False)
+    assert table.note_seen(0, address(2), owner(2)), "its packets pass"
     assert known(table) == [address(1)]
     assert Count("ethernet_guests_full") in context.take()
 
 
 def test_a_probe_takes_no_claimed_place() -> None:
     table, _ = guests(1)
-    table.claimed(0, address(1), owner(1), announces=False)
-    assert table.probed(0, address(2), owner(2))
+    table.note_claimed(0, address(1), owner(1), announces=False)
+    assert table.note_probed(0, address(2), owner(2))
     assert known(table) == [address(1)]
 
 
 def test_static_bindings_are_never_evicted() -> None:
     table, context = guests(2)
     table.bind(0, {owner(1): frozenset({address(1), address(2)})})
-    assert table.claimed(0, address(3), owner(3), announces=True)
+    assert table.note_claimed(0, address(3), owner(3), announces=True)
     assert known(table) == [address(1), address(2)]
     assert Count("ethernet_guests_full") in context.take()
 
 
 def test_one_guest_cannot_fill_the_table() -> None:
     table, _ = guests(100, cap_of_guest=4)
-    table.claimed(0, address(1), owner(9), announces=False)
+    table.note_claimed(0, address(1), owner(9), announces=False)
     for number in range(2, 60):
-        table.claimed(0, address(number), owner(1), announces=False)
+        table.note_claimed(0, address(number), owner(1), announces=False)
     assert len(table) == 5
     assert table.mac(address(1)) == owner(9)
     assert table.mac(address(59)) == owner(1)

@@ -173,7 +173,7 @@ def test_under_a_subnet_administrator_only_neighbours_of_guests_have_a_path() ->
     assert FindPath(PEER.gid) in lan.effects
     assert not lan.packets
     by = SaPath(Destination(PEER.gid, PEER.qpn, dlid=7, hop_limit=0))
-    lan.carry_out(lan.engine.sa.path_resolved(lan.now, PEER.gid, by))
+    lan.carry_out(lan.engine.sa.note_path_resolved(lan.now, PEER.gid, by))
     assert lan.table[next_hop_of(mac)].destination == by.destination
     assert lan.packets == [(frame, next_hop_of(mac))]
 

@@ -136,7 +136,7 @@ def test_guests_are_asked_when_the_link_comes_up_and_then_again() -> None:
             times.append(second)
             lan.clear()
     assert times == [1, 3, 7, 15, 31, 63, 127, 252, 377]
-    lan.carry_out(lan.ethernet.rewired(lan.now))
+    lan.carry_out(lan.ethernet.note_rewired(lan.now))
     lan.run(3 * ETHERNET_QUERY_FAST_S)
     assert len(queries(lan)) == 2 * 3
     lan.carry_out(lan.engine.port_event(lan.now, "down"))

@@ -134,7 +134,7 @@ def test_a_full_pump_gets_room() -> None:
     for mac in all_macs:
         macs.use(0, mac)
     context.take()
-    macs.refused(all_macs[-1], errno.ENOSPC)
+    macs.note_refused(all_macs[-1], errno.ENOSPC)
     effects = context.take()
     assert effects.count(Count("ethernet_neighbour_evicted")) == NEIGH_EVICTED_AT_ONCE
     gone = [it for it in effects if isinstance(it, Withdraw)]
@@ -148,11 +148,11 @@ def test_the_engine_hears_of_a_refusal() -> None:
     mac = lan.meet()
     lan.asks(GUEST_IP)
     lan.guest_packet(mac, GUEST_IP, PEER_IP)
-    lan.carry_out(lan.engine.neigh_refused(lan.now, next_hop_of(mac), errno.ENOMEM))
+    lan.carry_out(lan.engine.note_neigh_refused(lan.now, next_hop_of(mac), errno.ENOMEM))
     assert next_hop_of(mac) not in lan.table
     lan.guest_packet(mac, GUEST_IP, PEER_IP)
     assert next_hop_of(mac) in lan.table
-    lan.carry_out(lan.engine.neigh_refused(lan.now, IPv6Address("ff02::1"), errno.ENOSPC))
+    lan.carry_out(lan.engine.note_neigh_refused(lan.now, IPv6Address("ff02::1"), errno.ENOSPC))
 
 
 def test_a_link_that_goes_down_takes_the_destinations_and_keeps_the_macs() -> None:

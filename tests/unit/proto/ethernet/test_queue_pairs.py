@@ -161,7 +161,7 @@ def test_another_queue_pair_of_the_interface_brings_others_for_guests(lan: Lan) 
     lan.asks(PEER_IP, GUEST2, GUEST2_IP)
     lan.carry_out(lan.engine.port_event(lan.now, "down"))
     ours = replace(OUR, qpn=Qpn(0x100))
-    lan.engine.renewed(PARAMS, ours, PARAMS.mtu_bytes - 4, (Qpn(0x101),))
+    lan.engine.note_renewed(PARAMS, ours, PARAMS.mtu_bytes - 4, (Qpn(0x101),))
     given = [it for it in lan.engine.handed_off() if isinstance(it, SetQueuePair)]
     [(mac, qpn)] = [(it.mac, it.qpn) for it in given]
     assert qpn == Qpn(0x101)

@@ -60,8 +60,8 @@ def test_a_held_address_is_refused_and_the_holder_named() -> None:
     assert (refused.subject, refused.after, refused.hwaddr) == (GUEST_IP, "held", GUEST2)
     assert (refused.before, refused.reason) == ("", str(GUEST))
     lan.guest_packet(lan.meet(), GUEST_IP, PEER_IP, GUEST2)
-    lan.carry_out(lan.ethernet.spoofed(lan.now, GUEST_IP, GUEST2))
-    [known] = lan.ethernet.refused(lan.now + 2)
+    lan.carry_out(lan.ethernet.note_spoofed(lan.now, GUEST_IP, GUEST2))
+    [known] = lan.ethernet.refusals(lan.now + 2)
     assert (known.ip, known.mac, known.holder) == (GUEST_IP, GUEST2, GUEST)
     assert (known.reason, known.count, known.age_s) == (Reason.HELD, 3, 2)
     assert [it.after for it in lan.observed if it.topic is Topic.DROP] == [
@@ -74,9 +74,9 @@ def test_bindings_refuse_others_and_other_addresses() -> None:
     lan = Lan({GUEST: frozenset({GUEST_IP})})
     lan.asks(PEER_IP, GUEST2, GUEST_IP)
     lan.asks(PEER_IP, GUEST, GUEST2_IP)
-    lan.carry_out(lan.ethernet.spoofed(lan.now, GUEST_IP, GUEST2))
+    lan.carry_out(lan.ethernet.note_spoofed(lan.now, GUEST_IP, GUEST2))
     assert [
-        (it.ip, it.mac, it.holder, it.reason, it.count) for it in lan.ethernet.refused(0.0)
+        (it.ip, it.mac, it.holder, it.reason, it.count) for it in lan.ethernet.refusals(0.0)
     ] == [
         (GUEST2_IP, GUEST, None, Reason.OTHERS, 1),
         (GUEST_IP, GUEST2, GUEST, Reason.BOUND, 2),
@@ -85,8 +85,8 @@ def test_bindings_refuse_others_and_other_addresses() -> None:
 
 def test_a_late_notice_of_the_pump_says_nothing_of_a_guest_that_left() -> None:
     lan = Lan()
-    lan.carry_out(lan.ethernet.spoofed(lan.now, GUEST_IP, GUEST2))
-    assert lan.ethernet.refused(lan.now) == []
+    lan.carry_out(lan.ethernet.note_spoofed(lan.now, GUEST_IP, GUEST2))
+    assert lan.ethernet.refusals(lan.now) == []
 
 
 def test_observers_hear_of_a_pair_once_a_minute_and_the_oldest_makes_room() -> None:
