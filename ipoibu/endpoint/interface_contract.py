@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the parts of an interface that `Interface` itself makes ask of it: its subnet, its
-heavy flush, and what watches its port and peers.
+"""What the parts of an interface ask of it: its subnet, its heavy flush, and what watches port and peers.
 
-`ipoibu.endpoint.interface.interface.Interface` fulfils it. They cannot name that class, because it
-imports them.
+`ipoibu.endpoint.interface.interface.Interface` fulfils it. It makes these parts, so they cannot name that
+class.
 """
 
 from __future__ import annotations
