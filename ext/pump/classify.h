@@ -48,8 +48,8 @@ enum ipu_icmp6_concern {
 /*
  * The ICMPv6 messages that the pump does not only forward: name, type, class of one that the host
  * sends (IPU_TX_HOST: if it goes to a group), class of one from the link, and its concern. All
- * others are packets like any. A message that the engine answers is one more line; ext/README.md
- * names what follows behind it.
+ * others are packets like any. A message that the engine answers is one more line;
+ * docs/understand/changing.md names what follows behind it.
  */
 #define IPU_ICMP6(X)                                                                               \
     X(MLD_QUERY, 130, IPU_TX_HOST, IPU_RX_DELIVER, IPU_ICMP6_ALL) /* RFC 2710 §3 */               \

@@ -32,6 +32,6 @@ Part of the core, but for `faults`, `peered`, `rails`, `worker`, `wrapper`.
 
 Not here:
 
-- A question about the kind of a device outside of `device`: `Features` says what one can.
+- A question about the kind of a device outside of `device`: `Capabilities` says what one can.
 - A member of a contract with a default: a wrapper that forgets one must not instantiate.
 """
