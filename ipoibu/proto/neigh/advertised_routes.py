@@ -7,7 +7,8 @@ kept; one heard once makes room for another, and we withdraw it from the stack b
 
 Addresses stay longer: the stack makes at most 16 on an interface (max_addresses), and of a prefix that is
 withdrawn it keeps the address for two hours (RFC 4862 §5.5.3 e). So routers that have never answered
-occupy at most half of them, and the rest is for those that have.
+occupy at most half of them, and the rest is for those that have. While more of them want one, we withdraw
+the prefixes that were heard once: else the stack would send from an address to which nobody answers.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ class Advertised:
             return True
         if entry is None:
             may = not makes_address(option) or self.may_make_address(now, source)
+            if not may:
+                self._withdraw_one_of_a_stranger(now)
             if not may or not self._new.take(now) or not self._make_room(now):
                 text = f"kept a prefix or route of router {source} from the local stack: too many"
                 self._context.warn("prefix_refused", now, text)
@@ -112,6 +115,19 @@ class Advertised:
         entries = (it for it in self._entries.values() if now < it.address_ends)
         strangers = sum(1 for it in entries if not self._is_proven(it.source))
         return strangers < AUTOCONF_UNPROVEN_MAX
+
+    def _withdraw_one_of_a_stranger(self, now: float) -> None:
+        """The stack keeps the address, but sends from it no longer."""
+        once = [
+            it
+            for it in self._entries.values()
+            if now < min(it.ends, it.address_ends)
+            and not (it.is_kept(now) or self._is_proven(it.source))
+        ]
+        if once:
+            entry = min(once, key=lambda it: it.first)
+            entry.ends = now
+            self._withdraw(now, entry.source, ended(entry.option))
 
     def _end(self, now: float, key: _Key) -> None:
         """A router takes a prefix or route back; the stack keeps its address for a while."""

@@ -477,6 +477,41 @@ def test_the_first_router_gets_its_addresses_before_it_has_answered() -> None:
     assert len(last(bench).options) == AUTOCONF_UNPROVEN_MAX
 
 
+def test_the_stack_sends_from_no_address_of_a_prefix_that_made_way_for_invented_ones() -> None:
+    """An honest prefix that was withdrawn meanwhile comes back with the next advertisement."""
+    bench = Bench()
+    for number in range(AUTOCONF_UNPROVEN_MAX):
+        advertise(bench, HIGH, 1800, autoconf(number))
+    heard(bench)
+    for number in range(100, 100 + 2 * AUTOCONF_UNPROVEN_MAX):
+        advertise(bench, HIGH, 1800, autoconf(number))
+    told = {
+        option.body[-16:]: lifetime_s(option)
+        for message in _advertisements(bench)
+        for option in message.options
+    }
+    assert told == {autoconf(it).body[-16:]: 0 for it in range(AUTOCONF_UNPROVEN_MAX)}
+    advertise(bench, HIGH, 1800, autoconf(3))
+    assert [lifetime_s(option) for option in last(bench).options] == [1800]
+
+
+def test_a_prefix_that_a_silent_router_repeats_does_not_make_way_for_invented_ones() -> None:
+    bench = Bench()
+    advertise(bench, HIGH, 0, autoconf(0))
+    bench.run(ADVERTISED_REPEATED_S + 1)
+    advertise(bench, HIGH, 0, autoconf(0))
+    for number in range(100, 100 + 2 * AUTOCONF_UNPROVEN_MAX):
+        advertise(bench, HIGH, 0, autoconf(number))
+    withdrawn = {
+        option.body[-16:]
+        for message in _advertisements(bench)
+        for option in message.options
+        if lifetime_s(option) == 0
+    }
+    assert len(withdrawn) == AUTOCONF_UNPROVEN_MAX - 1
+    assert autoconf(0).body[-16:] not in withdrawn
+
+
 def test_what_strangers_occupy_is_free_again_when_the_addresses_are_gone() -> None:
     bench = Bench()
     for number in range(AUTOCONF_UNPROVEN_MAX):
