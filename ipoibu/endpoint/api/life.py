@@ -114,11 +114,6 @@ class Life(Closing):
 
     def _set_up(self, port: SharedPort, rails: Rails | None) -> None:
         config = self.config
-        if config.allmulticast and port.sa is None:
-            raise UsageError(
-                f"{port.info.device}: allmulticast needs a subnet administrator: "
-                "nothing else knows which groups there are"
-            )
         if rails is None:
             params = params_of(port, config)
         else:

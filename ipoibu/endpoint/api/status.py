@@ -233,7 +233,6 @@ def _underlay(interface: Interface) -> Callable[[HwAddr | None], str | None]:
 
 
 def groups(interface: Interface) -> list[dict[str, Any]]:
-    for_router = interface.subnet.others() if interface.subnet is not None else ()
     return [
         {
             "mgid": str(info.mgid),
@@ -253,7 +252,7 @@ def groups(interface: Interface) -> list[dict[str, Any]]:
             "users": 0,
             "idle_s": None,
         }
-        for group in for_router
+        for group in interface.subnet.others()
     ]
 
 

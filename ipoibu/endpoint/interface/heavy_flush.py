@@ -6,11 +6,11 @@ back, when the link has another MTU, Q_Key or the like, or for another sending m
 Addresses, routes, groups and the TUN stay; the queue pair's number, neighbours, paths and connections go
 with the queue pair.
 
-1. The port's `SaClient` sees another P_Key table and notifies the interface's `Subnet`, which calls
+1. The port's `SaClient` sees another P_Key table and notifies the interface's `SaSubnet`, which calls
    `Interface.flush`; a broadcast group's record that differs from the link's has the same effect.
 2. If the interface's own P_Key moved, `HeavyFlush.demand` has `Interface.sever` take the link down, stop
    the pump and destroy the queue pair.
-3. A task joins the link again (`Subnet.find_link`), and retries while the P_Key is away or the SA refuses.
+3. A task joins the link again (`SaSubnet.find_link`), and retries while the P_Key is away or the SA refuses.
 4. `Interface.resume` opens another `DataPath` over the same packet device and gives the engine
    its hardware address; the shell writes the routes into the new pump.
 5. The link comes up: the engine joins its groups, announces the new hardware address by ARP and ND, and

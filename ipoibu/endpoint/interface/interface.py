@@ -34,7 +34,7 @@ from ipoibu.endpoint.interface.port_watch import PortWatch
 from ipoibu.endpoint.interface.shell import Shell
 from ipoibu.endpoint.interface.transitions import Transitions
 from ipoibu.endpoint.subnet.all_groups import AllGroupsWish
-from ipoibu.endpoint.subnet.link import params_of
+from ipoibu.endpoint.subnet.subnet import Subnet
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.flush import Flush
 from ipoibu.fabric.shared_port import SharedPort
@@ -46,7 +46,6 @@ from ipoibu.proto.machine.transition import Topic, Transition
 if TYPE_CHECKING:
     from ipoibu.endpoint.dhcp.shell import DhcpShell
     from ipoibu.endpoint.rails.rails import Rails
-    from ipoibu.endpoint.subnet.subnet import Subnet
 
 _log = logging.getLogger(__name__)
 
@@ -120,12 +119,8 @@ class Interface:
         try:
             self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
             self.tap = Tap(loop, path.pump)
-            self.subnet: Subnet | None = None
             self._heavy_flush: HeavyFlush | None = HeavyFlush(self)
-            if self.port.sa is not None:
-                from ipoibu.endpoint.subnet.subnet import Subnet  # few links need it
-
-                self.subnet = self.shell.subnet = Subnet(self, self.port.sa)
+            self.open_subnet(self.port)
             self._follower = follow(self)
             self._port_watch = PortWatch(self, self._follower, carrier)
         except BaseException:
@@ -157,9 +152,7 @@ class Interface:
         return self.all_groups.is_wanted
 
     def _follow_all_groups(self) -> bool:
-        if self.subnet is not None:
-            self.subnet.follow_allmulticast()
-        return self.subnet is not None
+        return self.subnet.follow_allmulticast()
 
     @property
     def place(self) -> str:
@@ -223,21 +216,19 @@ class Interface:
             question.cancel()
         self.perform(self.engine.stop(self.loop.time()))
         self._port_watch.carrier.stop()
-        if self.subnet is not None:
-            self.subnet.stop_listening()
+        self.subnet.stop_listening()
         if self._heavy_flush is not None:
             self._heavy_flush.close()
-        if self.subnet is not None:
-            self.subnet.close()
+        self.subnet.close()
         self._follower.close_backups()
         self._stop_reading()
         self._port_watch.stop()
         self._stop_path()
         self.shell.close()
         # They refer to this interface: without them Python frees it at once.
-        self.subnet = self._heavy_flush = None
+        self._heavy_flush = None
         self._follower = PortFollower()
-        del self._port_watch, self.peers, self.all_groups
+        del self._port_watch, self.peers, self.all_groups, self.subnet, self.shell.subnet
 
     def ask(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` until `stop`."""
@@ -341,23 +332,22 @@ class Interface:
 
     def change_port(self, port: SharedPort) -> None:
         """Have the data path that the heavy flush under way makes be on this port."""
-        before, self.port = self.subnet, port
+        self.port = port
         self._port_watch.follow(port)
-        if before is None:
-            return
         assert self._heavy_flush is not None, "it runs"
-        self._heavy_flush.restart()  # it may be joining the link over the other port
-        before.stop_listening()
-        before.close()
-        before.leave_link()
+        self.subnet.leave_port(self._heavy_flush.restart)
         self.open_subnet(port)
 
     def open_subnet(self, port: SharedPort, received: Collection[Gid] = ()) -> Subnet:
-        """Ask the SA of another rail from now on; its port is a member of these groups already."""
-        from ipoibu.endpoint.subnet.subnet import Subnet
+        """Ask the SA of this port from now on, if it has one; the port is a member of these groups
+        already."""
+        if port.sa is None:
+            self.subnet = Subnet(self)
+        else:
+            from ipoibu.endpoint.subnet.sa_subnet import SaSubnet  # few links need it
 
-        assert port.sa is not None, "the rails are of one kind"
-        self.subnet = self.shell.subnet = Subnet(self, port.sa, received)
+            self.subnet = SaSubnet(self, port.sa, received)
+        self.shell.subnet = self.subnet
         return self.subnet
 
     def set_received(self, groups: Collection[Gid]) -> None:
@@ -403,20 +393,20 @@ class Interface:
         Light: ask for paths and groups again, and use the old ones meanwhile. Normal: take the link down
         and up. Heavy: make another queue pair.
         """
-        subnet, heavy_flush = self.subnet, self._heavy_flush
-        if subnet is None or heavy_flush is None:
+        heavy_flush = self._heavy_flush
+        if heavy_flush is None:
             return  # the interface stopped before the SA client's notice arrived
         self._note_sa(f"{level.name.lower()} flush", why or "the subnet changed")
         if heavy_flush.is_under_way:
             heavy_flush.demand(level.name)
         elif level is Flush.LIGHT:
-            subnet.refresh()
+            self.subnet.refresh()
         elif level is Flush.NORMAL:
-            subnet.close_all_groups()
+            self.subnet.close_all_groups()
             self._port_event("down")  # connections that peers opened stay, as in the kernel
             self._port_event("up")
         else:
-            why = why or subnet.why_heavy()
+            why = why or self.subnet.why_heavy()
             if why is not None:
                 heavy_flush.demand(why)
 
@@ -429,8 +419,7 @@ class Interface:
 
     def sever(self) -> None:
         """Take the link down and end the queue pair; no packet passes until `resume`."""
-        if self.subnet is not None:
-            self.subnet.close_all_groups()
+        self.subnet.close_all_groups()
         self._port_event("down")
         self._follower.close_backups()
         self._stop_reading()
@@ -441,22 +430,14 @@ class Interface:
         self.fabric.close()
 
     async def find_link(self) -> PartitionParams:
-        """Join the link again, and return the parameters that it has now. Without an SA they stay, unless the
-        port has another GID: one of the other IP version has another MTU."""
+        """Join the link again, and return the parameters that it has now."""
         if self.rails is not None and self.rails.is_gone:
             raise LinkError(self.rails.why())
-        if self.subnet is None:
-            return params_of(self.port, self.config) if self.fabric.is_stale else self.params
-        try:
-            return await self.subnet.find_link()
-        except LinkError as error:
-            self.avoid_rail(str(error))
-            raise
+        return await self.subnet.find_link()
 
     def leave_link(self) -> None:
         """Undo `find_link`."""
-        if self.subnet is not None:
-            self.subnet.leave_link()
+        self.subnet.leave_link()
 
     def fail(self, reason: str) -> None:
         """End the interface, which cannot go on."""
@@ -464,8 +445,7 @@ class Interface:
 
     def resume(self, params: PartitionParams) -> None:
         """Make another queue pair and pump, over the same device, for the same engine; bring the link up."""
-        if self.subnet is not None:
-            self.subnet.note_pkey(params)
+        self.subnet.note_pkey(params)
         before = self.path
         path = DataPath.open(self.config, self.port, before.device, params, self.rails)
         try:
@@ -482,8 +462,7 @@ class Interface:
         before.close()
         self.path, self.rc, self._last_counters = path, rc, None
         self._port_watch.note_gid()
-        if self.subnet is not None:
-            self.subnet.note_renewed()
+        self.subnet.note_renewed()
         self._follower.open_backups()
         self.shell.resume(path, rc)
         self._watch_path()

@@ -94,7 +94,7 @@ class RailFollower(PortFollower):
         interface, rails, backups = self._interface, self._rails, self._backups
         now, before = interface.loop.time(), interface.subnet
         interface.move(interface.path.follow(rails, now))
-        if before is None or backups is None:
+        if backups is None:
             interface.perform(interface.engine.note_moved(now, interface.path.hwaddr))
             return
         requests = before.hand_over()
@@ -103,7 +103,7 @@ class RailFollower(PortFollower):
         interface.perform(interface.engine.note_moved(now, interface.path.hwaddr))
         interface.perform(interface.engine.sa.note_changed(now))
         for request in requests:
-            subnet.request(request)
+            interface.perform(subnet.request(request))
 
     # ---- the rails that wait
 
@@ -120,7 +120,7 @@ class RailFollower(PortFollower):
     def open_backups(self) -> None:
         """Have the rails that wait join what the active one joins, where an SA admits them."""
         interface, joined = self._interface, self._interface.path.joined
-        if interface.subnet is not None and joined is not None:
+        if interface.port.sa is not None and joined is not None:
             ports = [it if joined.has(rail) else None for rail, it in enumerate(joined.ports)]
             self._backups = BackupMembers(
                 interface.loop, interface.params, ports, self._rails.active

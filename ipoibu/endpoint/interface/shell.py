@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ipoibu import _core
 from ipoibu.base.addr import Gid, IpAddress, Mac, Qpn
-from ipoibu.base.errors import LinkError
 from ipoibu.base.limits import ROUTE_ASKED_GATEWAYS_MAX, ROUTE_HOPS_MAX
 from ipoibu.base.route import AskRoute, NextHop, RouteChange, Target, address_of, key_of
 from ipoibu.endpoint.datapath.datapath import DataPath, Pump
@@ -68,7 +67,7 @@ from ipoibu.proto.neigh.dad import State
 
 if TYPE_CHECKING:
     from ipoibu.endpoint.datapath.rc_shell import RcShell
-    from ipoibu.endpoint.subnet.subnet import Subnet
+    from ipoibu.endpoint.subnet.subnet import Request, Subnet
     from ipoibu.proto.ethernet.host import EthernetHost
 
 _log = logging.getLogger(__name__)
@@ -100,7 +99,7 @@ class Shell:
         reports: Mapping[type[Effect], Callable[[Any], None]],
     ) -> None:
         self.rc: RcShell | None = None  # in connected mode
-        self.subnet: Subnet | None = None  # where there is a subnet administrator
+        self.subnet: Subnet
         self.is_severed = False
         """True when the data path has ended and another one has yet to come."""
         self._loop = loop
@@ -141,7 +140,6 @@ class Shell:
         """Carry out no more effects."""
         self._rerouting.close()
         self._effects.stop()
-        self.subnet = None
 
     def sever(self) -> None:
         """The data path has ended: drop effects on it until `resume`."""
@@ -272,27 +270,8 @@ class Shell:
         route = self._ask_proxy(effect.sender, effect.target)
         return self._engine.note_proxy_answer(self._loop.time(), effect, route)
 
-    def _request(
-        self, effect: Attach | Detach | FindPath | JoinToSend | LeaveToSend
-    ) -> Iterable[Effect] | None:
-        """Have the SA carry the effect out; without one the fabric does, and has no paths."""
-        if self.subnet is not None:
-            self.subnet.request(effect)
-            return None
-        match effect:
-            case Attach(mgid):
-                return self._attach(mgid)
-            case Detach(mgid):
-                self._path.fabric.detach(mgid)
-        return None
-
-    def _attach(self, mgid: Gid) -> Iterable[Effect]:
-        now = self._loop.time()
-        try:
-            self._path.fabric.attach(mgid)
-        except LinkError as error:
-            return self._engine.note_attach_failed(now, mgid, str(error))
-        return self._engine.note_attached(now, mgid)
+    def _request(self, effect: Request) -> Iterable[Effect]:
+        return self.subnet.request(effect)
 
     def _report(self, effect: Effect) -> None:
         self._reports[type(effect)](effect)

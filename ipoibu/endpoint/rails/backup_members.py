@@ -80,7 +80,7 @@ class BackupMember:
         self._changed.set()
 
     def hand_over(self) -> None:
-        """End, and leave the memberships to the `Subnet` that takes over."""
+        """End, and leave the memberships to the `SaSubnet` that takes over."""
         self._end()
         self._leave((self._joined | self._joining) - self._wanted)
 

@@ -3,7 +3,8 @@
 
 Where to look:
 
-- `subnet`: the engine's questions become requests
+- `subnet`: what the engine asks of a subnet that nobody administers
+- `sa_subnet`: its questions become requests to a subnet administrator
 - `link`: the parameters of the link
 - `sa_link`: the same where a subnet administrator has them: joining the link
 - `all_groups`: who wants every group
@@ -12,7 +13,7 @@ Where to look:
 
 It imports: `base`, `endpoint.config`, `endpoint.interface_contract`, `fabric`, `proto`, `wire`.
 
-Part of the core, but for `allmulticast`, `sa_link`, `subnet`.
+Part of the core, but for `allmulticast`, `sa_link`, `sa_subnet`.
 
 Not here:
 

@@ -3,7 +3,7 @@
 
 RFC 4391 §11: a router becomes a NonMember of all groups, which keeps none of them alive, and learns of
 new ones by trap 66. Reports get lost, or go to another program on the port, so `AllMulticast` lists the
-groups again now and then. `Subnet` handles the groups that the interface itself joins as a full member.
+groups again now and then. `SaSubnet` handles the groups that the interface itself joins as a full member.
 """
 
 from __future__ import annotations

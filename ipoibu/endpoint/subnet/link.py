@@ -16,15 +16,12 @@ def params_of(port: SharedPort, config: EndpointConfig) -> PartitionParams:
     """Return the parameters of the link that `config` names; where there is an SA, join the link, and
     wait."""
     if port.sa is None:
-        params = provision.link_params(
-            port.info,
-            pkey=config.pkey,
-            qkey=config.qkey,
-            mtu_bytes=config.datagram_mtu,
-            partitions=config.partitions,
-        )
-        permit(params, f"{port.info.device}/{port.info.port}", port.may_control)
-        return params
+        if config.allmulticast:
+            raise UsageError(
+                f"{port.info.device}: allmulticast needs a subnet administrator: "
+                "nothing else knows which groups there are"
+            )
+        return static_params(port, config)
     if config.partitions is not None:
         raise UsageError(
             f"{port.info.device}: the subnet administrator sets the link's parameters, "
@@ -40,6 +37,19 @@ def params_of(port: SharedPort, config: EndpointConfig) -> PartitionParams:
         mtu_bytes=config.datagram_mtu,
         may_control=port.may_control,
     )
+
+
+def static_params(port: SharedPort, config: EndpointConfig) -> PartitionParams:
+    """Return the parameters of a link that nobody administers."""
+    params = provision.link_params(
+        port.info,
+        pkey=config.pkey,
+        qkey=config.qkey,
+        mtu_bytes=config.datagram_mtu,
+        partitions=config.partitions,
+    )
+    permit(params, f"{port.info.device}/{port.info.port}", port.may_control)
+    return params
 
 
 def leave_link(port: SharedPort, pkey: PKey) -> None:

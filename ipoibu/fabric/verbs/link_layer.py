@@ -141,7 +141,7 @@ class InfinibandLinkLayer:
         return self._device.gid(self._port, 0) == self.entry.gid
 
     def membership(self) -> Membership | NoMembership:
-        """Return memberships that do nothing: `Subnet` joins groups at the subnet administrator."""
+        """Return memberships that do nothing: `SaSubnet` joins groups at the subnet administrator."""
         return NoMembership()
 
     def cm(self) -> CmService:
