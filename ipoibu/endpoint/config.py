@@ -194,7 +194,7 @@ class EndpointConfig:
             raise Conflict(
                 f"DHCPv6 needs an MTU of {IPV6_MIN_MTU}: raise {{mtu}}, or leave dhcp6 out"
             )
-        if self.queues > 1 and self.mode == "connected":
+        if self.queues > 1 and self.is_connected:
             raise Conflict(
                 "{queues} is for datagram mode, not connected mode:"
                 " a connection belongs to one thread; leave {queues} out"
@@ -213,6 +213,16 @@ class EndpointConfig:
                 raise Conflict("{ethernet}: the guests have the addresses; leave DHCP out")
         self._check_rails()
         self._check_soft()
+
+    @property
+    def is_connected(self) -> bool:
+        """Return whether the sending mode is connected."""
+        return self.mode == "connected"
+
+    @property
+    def is_spreading(self) -> bool:
+        """Return whether flows are spread over several devices."""
+        return self.rail_mode != "active-backup"
 
     @property
     def places(self) -> tuple[tuple[str, int], ...]:
@@ -238,7 +248,7 @@ class EndpointConfig:
     @property
     def datagram_mtu(self) -> int | None:
         """The MTU that the link has to carry; in connected mode `mtu` is not that of the link."""
-        return None if self.mode == "connected" else self.mtu
+        return None if self.is_connected else self.mtu
 
     def _check_soft(self) -> None:
         """Check what the names of built-in HCAs tell before they are opened; RDMA devices have to be open."""
@@ -285,7 +295,7 @@ class EndpointConfig:
                 f"{{mesh}} is for links without a subnet administrator; that of {device} knows the groups:"
                 " leave {mesh} out"
             )
-        if self.rail_mode != "active-backup":
+        if self.is_spreading:
             raise Conflict(
                 f"{{rail_mode}} {self.rail_mode} is for links without a subnet administrator: leave"
                 " {rail_mode} out"
@@ -305,7 +315,7 @@ class EndpointConfig:
 
     def _check_rails(self) -> None:
         RAIL_MODES.check(self.rail_mode)
-        if self.rail_mode != "active-backup":
+        if self.is_spreading:
             self._check_spreading(len(self.places))
         for number, place in enumerate(self.places):
             if place in self.places[:number]:
@@ -324,7 +334,7 @@ class EndpointConfig:
             raise Conflict(
                 f"{{rail_mode}} {self.rail_mode} is for {RAILS_JOINED_MAX} devices at most, not {devices}"
             )
-        if self.mode != "datagram":
+        if self.is_connected:
             raise Conflict(
                 f"{{rail_mode}} {self.rail_mode} needs datagram mode: a connection has one rail"
             )

@@ -306,9 +306,7 @@ def stats(interface: Interface) -> dict[str, int]:
     pump, retired = interface.path.pump, interface.retired
     out = {name: value + retired[name] for name, value in pump.counters().items()}
     out |= {f"fabric.{name}": value for name, value in interface.fabric_counters().items()}
-    counts = interface.counts
-    if interface.rc is not None:
-        counts = counts + interface.rc.port_counts
+    counts = interface.counts + interface.rc.port_counts
     if interface.rails is not None:
         counts = counts + interface.rails.sa_counters()
     elif interface.port.sa is not None:

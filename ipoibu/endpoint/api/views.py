@@ -93,9 +93,7 @@ class Views(Life):
         `peer` is the hardware address without flags; `mtu` is 0 where we only receive; `path_mtu` is the
         payload in bytes of the longest InfiniBand packet, 0 before both ends have agreed.
         """
-        interface = self._opened()
-        rc = interface.rc
-        return self._call(rc.snapshot) if rc is not None else interface.fabric.peers()
+        return self._call(self._opened().rc.snapshot)
 
     def peers(self) -> list[dict[str, Any]]:
         """Every peer of a mesh or of a link without multicast, in both modes; none elsewhere: peer (its

@@ -5,6 +5,7 @@ Where to look:
 
 - `datapath`: one queue pair and its pumps
 - `tx_queues`: all pumps of an interface as one
+- `connections`: those of datagram mode
 - `rc_shell`: connected mode on real queue pairs
 - `capture`: frames for observers
 - `rerouting`: second look-ups after a change of routes

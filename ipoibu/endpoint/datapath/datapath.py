@@ -40,6 +40,7 @@ from ipoibu.base.limits import (
     TX_QUEUE_EVENT_RING_BYTES,
 )
 from ipoibu.endpoint.config import EndpointConfig
+from ipoibu.endpoint.datapath.connections import Connections
 from ipoibu.endpoint.datapath.tx_queues import TxQueues
 from ipoibu.fabric.base import Fabric, TxQueue
 from ipoibu.fabric.shared_port import SharedPort
@@ -47,7 +48,6 @@ from ipoibu.proto.groups.link_params import ip_mtu
 from ipoibu.proto.machine.transition import Observer
 
 if TYPE_CHECKING:
-    from ipoibu.endpoint.datapath.rc_shell import RcShell
     from ipoibu.endpoint.rails.rails import Rails
     from ipoibu.fabric.rails import RailsFabric
     from ipoibu.proto.rc.connection import RcConfig
@@ -117,7 +117,7 @@ class DataPath:
         frames: int,
     ) -> Self:
         """Try to open a data path with so many frames; `OSError` if there is no pump."""
-        is_connected = config.mode == "connected"
+        is_connected = config.is_connected
         datagram_mtu_bytes, mtu_bytes = mtus_of(config, params)
         _check_queues(config, port, device)
         fabric, joined = _open_fabric(config, port, params, datagram_mtu_bytes, rails)
@@ -199,7 +199,7 @@ class DataPath:
     @property
     def hwaddr(self) -> HwAddr:
         """Our 20-byte address; the GID of an open port may change."""
-        accepts = self.config.mode == "connected" and self.port.cm().accepts
+        accepts = self.config.is_connected and self.port.cm().accepts
         return HwAddr(self.fabric.qpn, self.port.info.gid, RC_FLAG if accepts else 0)
 
     @property
@@ -210,10 +210,10 @@ class DataPath:
 
     def connect(
         self, loop: asyncio.AbstractEventLoop, counts: Counter[str], observe: Observer
-    ) -> RcShell | None:
-        """Make connected mode over this data path; None in datagram mode."""
-        if self.config.mode != "connected":
-            return None
+    ) -> Connections:
+        """Make the connections of this data path, as its sending mode has them."""
+        if not self.config.is_connected:
+            return Connections(self.fabric)
         from ipoibu.endpoint.datapath.rc_shell import RcShell  # only connected mode needs it
 
         assert isinstance(self.pump, _core.Pump), "one queue: _check_queues"
@@ -253,7 +253,7 @@ class DataPath:
 
 def mtus_of(config: EndpointConfig, params: PartitionParams) -> tuple[int, int]:
     """The IP MTU of datagrams, and that of the interface; `UsageError` if the link does not carry it."""
-    if config.mode != "connected":
+    if not config.is_connected:
         mtu_bytes = ip_mtu(params, config.mtu, ipv6=False)
         return mtu_bytes, mtu_bytes
     mtu_bytes = config.mtu or CONNECTED_MTU
@@ -291,8 +291,8 @@ def _open_fabric(
             rails.active,
             rails.up(time.monotonic()),
             params,
-            is_spreading=config.rail_mode != "active-backup",
-            is_connected=config.mode == "connected",
+            is_spreading=config.is_spreading,
+            is_connected=config.is_connected,
             faults=config.faults,
         )
         return joined, joined
@@ -301,7 +301,7 @@ def _open_fabric(
 
 def _joins(config: EndpointConfig, port: SharedPort, rails: Rails) -> bool:
     """Return whether all rails get queue pairs, and not the active one alone."""
-    is_spreading = config.rail_mode != "active-backup"
+    is_spreading = config.is_spreading
     place = f"{port.info.device}/{port.info.port}: rail_mode {config.rail_mode}"
     if is_spreading and port.sa is not None:
         raise UsageError(f"{place} is for links without a subnet administrator: leave it out")
@@ -346,7 +346,7 @@ def _open_single(
             config.mesh,
             port.receptions,
             mtu_bytes=datagram_mtu_bytes,
-            takes_connections=config.mode == "connected" and port.cm().accepts,
+            takes_connections=config.is_connected and port.cm().accepts,
             underlay=port.underlay,
         )
     except BaseException:
@@ -355,7 +355,7 @@ def _open_single(
 
 
 def _open_datagrams(config: EndpointConfig, port: SharedPort, params: PartitionParams) -> Fabric:
-    if config.mode == "connected":
+    if config.is_connected:
         return port.open_connected(params)
     return port.open_ud(params)
 
@@ -363,7 +363,7 @@ def _open_datagrams(config: EndpointConfig, port: SharedPort, params: PartitionP
 def _open_guest_queue_pairs(config: EndpointConfig, fabric: Fabric) -> tuple[Qpn, ...]:
     """In connected mode the guests share: a connection belongs to the interface's hardware address, and to
     another one peers would send by datagram."""
-    if config.ethernet is None or config.mode == "connected":
+    if config.ethernet is None or config.is_connected:
         return ()
     return tuple(fabric.open_guest_queue_pairs(config.ethernet.queue_pairs))
 

@@ -24,6 +24,7 @@ from ipoibu.base.errors import LinkError
 from ipoibu.base.ib import Destination
 from ipoibu.base.limits import CONNECTION_ACTIVITY_S, NEIGH_PENDING_BYTES, NEIGH_PENDING_TOTAL_BYTES
 from ipoibu.base.route import address_of
+from ipoibu.endpoint.datapath.connections import Connections
 from ipoibu.fabric.base import Fabric, RcQueuePair
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.effect_loop import TimedEffectLoop
@@ -61,7 +62,7 @@ class _RcQp:
     used: tuple[int, ...] = (0, 0, 0, 0)
 
 
-class RcShell:
+class RcShell(Connections):
     """Runs `RcPolicy` between engine, pump, fabric and CM.
 
     Every method runs on the loop's thread.
@@ -78,10 +79,10 @@ class RcShell:
         counts: Counter[str],
         observe: Observer = ignore,
     ) -> None:
+        super().__init__(fabric)
         self._loop = loop
         self._observe = observe
         self._pump = pump
-        self._fabric = fabric
         self._cm = cm
         self._counts = counts
         self._numbers = itertools.count(1)
@@ -119,18 +120,15 @@ class RcShell:
             self._activity = self._loop.call_later(self._activity_s, self._report_activity)
 
     def down(self) -> None:
-        """The link is down: end every connection."""
         self._effects.perform(self._policy.close(self._now()))
 
     def rename(self, hwaddr: HwAddr) -> None:
-        """Our hardware address changed: end every connection, and listen at the new address.
+        self._go_on(self._cm, replace(self._policy.config, hwaddr=replace(hwaddr, flags=0)))
 
-        `LinkError` if the CM cannot listen there: then there are no connections until the next call.
-        """
-        self.move(self._cm, replace(self._policy.config, hwaddr=replace(hwaddr, flags=0)))
+    def move(self, cm: Callable[[], CmService], config: Callable[[], RcConfig]) -> None:
+        self._go_on(cm(), config())
 
-    def move(self, cm: CmService, config: RcConfig) -> None:
-        """Go on at another hardware address, perhaps of another port, as `rename` does."""
+    def _go_on(self, cm: CmService, config: RcConfig) -> None:
         self.down()
         self._cm.unsubscribe(self._subscriber)
         self._cm = cm
@@ -138,7 +136,6 @@ class RcShell:
         self.open()
 
     def close(self) -> None:
-        """Disconnect the peers while the pump still runs."""
         self.down()
         self._closed = True
         self._cm.unsubscribe(self._subscriber)
@@ -147,7 +144,6 @@ class RcShell:
             self._activity.cancel()
 
     def release(self) -> None:
-        """Destroy the queue pairs, after the pump has stopped."""
         for connection in (
             *(rc_qp.connection for rc_qp in self._rc_qps.values()),
             *self._leaving.values(),
@@ -159,7 +155,6 @@ class RcShell:
     # ---- from the engine
 
     def note_published(self, publish: Publish) -> None:
-        """Note that the pump has an entry for a next hop, perhaps of a host that accepts connections."""
         hwaddr, destination = publish.hwaddr, publish.destination
         if hwaddr is None or destination is None or not hwaddr.flags & RC_FLAG:
             self.withdrawn(publish.next_hop)
@@ -193,8 +188,6 @@ class RcShell:
             self._effects.perform(self._policy.forget(self._now(), bare))
 
     def forget(self, hwaddr: HwAddr) -> None:
-        """End the connections with a host, whose address has no flags. If a packet still goes to it, another
-        connection may follow."""
         if not self._closed:
             self._effects.perform(self._policy.forget(self._now(), hwaddr))
 
@@ -347,11 +340,9 @@ class RcShell:
 
     @property
     def port_counts(self) -> Counter[str]:
-        """Return the CM's counters, which cover all interfaces of the port."""
         return self._cm.counters()
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return every connection, for `ipoibu conn`; see `Endpoint.connections`."""
         self._note_activity()
         return [
             {

@@ -23,6 +23,7 @@ from ipoibu.base.ib import PartitionParams
 from ipoibu.base.limits import IPV6_MIN_MTU
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.datapath.capture import Tap
+from ipoibu.endpoint.datapath.connections import Connections
 from ipoibu.endpoint.datapath.datapath import DataPath, mtus_of
 from ipoibu.endpoint.handover import Handover
 from ipoibu.endpoint.interface.carrier import Carrier
@@ -117,7 +118,7 @@ class Interface:
         self.all_groups = AllGroupsWish(self.config, self._follow_all_groups)
         self._last_counters: dict[str, int] | None = None
         try:
-            self.rc = self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
+            self.shell.rc = path.connect(loop, self.counts, self.transitions.note)
             self.tap = Tap(loop, path.pump)
             self._heavy_flush: HeavyFlush | None = HeavyFlush(self)
             self.open_subnet(self.port)
@@ -132,6 +133,11 @@ class Interface:
     def params(self) -> PartitionParams:
         """The parameters that all members of the link agree on."""
         return self.path.params
+
+    @property
+    def rc(self) -> Connections:
+        """The connections of the data path; while a heavy flush makes another, there are none."""
+        return self.shell.rc
 
     @property
     def fabric(self) -> Fabric:
@@ -170,8 +176,7 @@ class Interface:
         self._watch_path()
         self._port_watch.start()
         self.perform(self.engine.start(self.loop.time()))
-        if self.rc is not None:
-            self.rc.open()
+        self.rc.open()
         self.shell.drain()
         self._follower.start_monitor()
 
@@ -260,7 +265,7 @@ class Interface:
         config = replace(self.config, mode=mode)
         if config == self.config:
             return
-        if mode == "connected":
+        if config.is_connected:
             self.port.cm()  # raises where the port has no CM
         datagram_mtu_bytes, _ = mtus_of(config, self.params)
         if (datagram_mtu_bytes < IPV6_MIN_MTU) != (self.path.datagram_mtu_bytes < IPV6_MIN_MTU):
@@ -280,26 +285,22 @@ class Interface:
 
     def _stop_path(self) -> None:
         """Disconnect the connections while the pump runs, stop the pump, and then destroy them."""
-        if self.rc is not None:
-            self.rc.close()
+        self.rc.close()
         self.path.pump.stop()
-        if self.rc is not None:
-            self.rc.release()
+        self.rc.release()
 
     # ---- up and down, with the port
 
     def up(self) -> None:
         """Follow a port that carries traffic now: bring the link up, and accept connections."""
         self._port_event("up")
-        if self.rc is not None:
-            self.rc.open()
+        self.rc.open()
 
     def down(self) -> None:
         """Follow a port that carries no traffic: take down the link and every connection."""
         self._port_event("down")
         self._port_watch.carrier.port_down()
-        if self.rc is not None:
-            self.rc.down()
+        self.rc.down()
 
     def _port_event(self, event: str) -> None:
         self.perform(self.engine.port_event(self.loop.time(), event))
@@ -307,11 +308,10 @@ class Interface:
     def move(self, path: DataPath) -> None:
         """Go on over the port of `path`, another rail's; connections begin anew there."""
         self.path, self.port = path, path.port
-        watch, rc = self._port_watch, self.rc
-        watch.follow(path.port)
+        self._port_watch.follow(path.port)
         self.shell.note_moved(path)
-        if rc is None or self._try_rc(lambda: rc.move(path.port.cm(), path.rc_config())):
-            watch.note_gid()
+        if self._try_rc(lambda: self.rc.move(path.port.cm, path.rc_config)):
+            self._port_watch.note_gid()
 
     def demand_flush(self, why: str) -> None:
         """Make another data path, by a heavy flush."""
@@ -364,8 +364,7 @@ class Interface:
 
     def rename_rc(self) -> bool:
         """Have connected mode listen at the address of the path; return whether it does."""
-        rc = self.rc
-        return rc is None or self._try_rc(lambda: rc.rename(self.path.hwaddr))
+        return self._try_rc(lambda: self.rc.rename(self.path.hwaddr))
 
     def _try_rc(self, change: Callable[[], None]) -> bool:
         try:
@@ -381,8 +380,7 @@ class Interface:
 
     def _forget(self, hwaddr: HwAddr) -> None:
         """End the connections with a host that is no peer any more."""
-        if self.rc is not None:
-            self.rc.forget(hwaddr)
+        self.rc.forget(hwaddr)
 
     # ---- flushes, with the subnet
 
@@ -424,7 +422,6 @@ class Interface:
         self._follower.close_backups()
         self._stop_reading()
         self._stop_path()
-        self.rc = None
         self.shell.sever()
         self.peers.keep()
         self.fabric.close()
@@ -460,7 +457,7 @@ class Interface:
         self.retired["commands_dropped"] += before.pump.commands_dropped
         self.tap.follow(path.pump)
         before.close()
-        self.path, self.rc, self._last_counters = path, rc, None
+        self.path, self._last_counters = path, None
         self._port_watch.note_gid()
         self.subnet.note_renewed()
         self._follower.open_backups()

@@ -24,6 +24,7 @@ from ipoibu import _core
 from ipoibu.base.addr import Gid, IpAddress, Mac, Qpn
 from ipoibu.base.limits import ROUTE_ASKED_GATEWAYS_MAX, ROUTE_HOPS_MAX
 from ipoibu.base.route import AskRoute, NextHop, RouteChange, Target, address_of, key_of
+from ipoibu.endpoint.datapath.connections import Connections
 from ipoibu.endpoint.datapath.datapath import DataPath, Pump
 from ipoibu.endpoint.datapath.heartbeat import Heartbeat
 from ipoibu.endpoint.datapath.rerouting import Rerouting
@@ -66,7 +67,6 @@ from ipoibu.proto.neigh import proxy_networks as proxied
 from ipoibu.proto.neigh.dad import State
 
 if TYPE_CHECKING:
-    from ipoibu.endpoint.datapath.rc_shell import RcShell
     from ipoibu.endpoint.subnet.subnet import Request, Subnet
     from ipoibu.proto.ethernet.host import EthernetHost
 
@@ -98,7 +98,7 @@ class Shell:
         on_failure: Callable[[str], None],
         reports: Mapping[type[Effect], Callable[[Any], None]],
     ) -> None:
-        self.rc: RcShell | None = None  # in connected mode
+        self.rc = Connections(path.fabric)
         self.subnet: Subnet
         self.is_severed = False
         """True when the data path has ended and another one has yet to come."""
@@ -144,14 +144,14 @@ class Shell:
     def sever(self) -> None:
         """The data path has ended: drop effects on it until `resume`."""
         self.is_severed = True
-        self.rc = self._rerouting.pump = None
+        self.rc, self._rerouting.pump = Connections(self._path.fabric), None
 
     def note_moved(self, path: DataPath) -> None:
         """The same data path has another active rail."""
         self._path = path
         self.pinger.follow(path.port)
 
-    def resume(self, path: DataPath, rc: RcShell | None) -> None:
+    def resume(self, path: DataPath, rc: Connections) -> None:
         """Start another data path, and give it the routes."""
         self._path, self._pump, self.rc = path, path.pump, rc
         self._rerouting.pump = path.pump
@@ -193,13 +193,11 @@ class Shell:
 
     def _refused(self, now: float, event: _core.Event) -> Iterable[Effect]:
         next_hop = address_of(event.next_hop)
-        if self.rc is not None:
-            self.rc.withdrawn(next_hop)
+        self.rc.withdrawn(next_hop)
         return self._engine.note_neigh_refused(now, next_hop, event.error)
 
     def _to_rc(self, _: float, event: _core.Event) -> None:
-        if self.rc is not None:
-            self.rc.event(event)
+        self.rc.event(event)
 
     def _to_guests(self, now: float, event: _core.Event) -> Iterable[Effect] | None:
         ethernet = self._engine.ethernet
@@ -241,13 +239,11 @@ class Shell:
         self._pump.neigh_set(
             key_of(effect.next_hop), effect.action, effect.destination, effect.mtu_bytes
         )
-        if self.rc is not None:
-            self.rc.note_published(effect)
+        self.rc.note_published(effect)
 
     def _withdraw(self, effect: Withdraw) -> None:
         self._pump.neigh_del(key_of(effect.next_hop))
-        if self.rc is not None:
-            self.rc.withdrawn(effect.next_hop)
+        self.rc.withdrawn(effect.next_hop)
 
     def _send_packet(self, effect: SendPacket) -> None:
         if self._rerouting.is_under_way:

@@ -243,7 +243,7 @@ class Rails:
             return "suspect"
         if rail.state.is_joining:
             return "joining"
-        return "backup" if self._config.rail_mode == "active-backup" else "sharing"
+        return "sharing" if self._config.is_spreading else "backup"
 
     def close(self) -> None:
         """Close every port, after the interface has closed its data path."""

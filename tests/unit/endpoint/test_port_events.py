@@ -96,7 +96,7 @@ def test_a_new_address_that_rdma_cm_cannot_listen_on_yet_is_taken_at_the_next_lo
         engine, after = endpoint._engine, port_gid(3)
         event = Mock(wraps=engine.port_event)
         monkeypatch.setattr(engine, "port_event", event)
-        monkeypatch.setattr(endpoint._opened(), "rc", Mock(rename=rename))
+        monkeypatch.setattr(endpoint._shell, "rc", Mock(rename=rename))
         port._info = replace(port.info, gid=after)
         port.say()
         until(lambda: len(asked) == 1)

@@ -35,7 +35,7 @@ def _connect(endpoint: Endpoint) -> None:
 
     def is_ready() -> bool:
         endpoint.send([small])
-        if endpoint.config.mode == "connected":
+        if endpoint.config.is_connected:
             return any(row["state"] == "live" for row in endpoint.connections())
         return any(row["state"] == "reachable" for row in endpoint.neighbours())
 
