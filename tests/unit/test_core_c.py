@@ -10,7 +10,8 @@ import pytest
 from tests.doubles.c_build import EXT, build, run
 
 C_TESTS = EXT / "tests"
-PROGRAMS = sorted(source.stem for source in C_TESTS.glob("test_*.c"))
+FIGURES = {"test_table_bytes"}  # prints figures that tests/unit/tables/test_core_bytes.py compares
+PROGRAMS = sorted({source.stem for source in C_TESTS.glob("test_*.c")} - FIGURES)
 THREADED = [name for name in PROGRAMS if "pthread_create" in (C_TESTS / f"{name}.c").read_text()]
 
 
