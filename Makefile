@@ -17,7 +17,7 @@ export PATH := /usr/lib/ccache:$(PATH)
 export CCACHE_NOHASHDIR := 1
 endif
 JOBS    := $(shell nproc)
-# Tests in network namespaces wait more than they work; units and guests of the lab wait a little.
+# Tests in network namespaces wait more than they work; units and lab machines wait a little.
 WAITING := $(shell expr 3 '*' $(JOBS))
 BUSY    := $(shell expr 1 + $(JOBS))
 PYTEST  := $(if $(CI),env CI=$(CI)) $(PY) -m pytest --durations=25
@@ -53,13 +53,13 @@ help:
 	@echo 'make lab         two hosts talk IP over InfiniBand in user space, and show it'
 	@echo 'make check       lint, types and the tests that need neither root nor a lab: a minute or two'
 	@echo 'make test-netns  hosts in network namespaces       make test-opensm  hosts under an OpenSM'
-	@echo 'make test-lab    guests of the lab kernel          make test-builds  sanitizers and packages'
+	@echo 'make test-lab    lab machines                      make test-builds  sanitizers and packages'
 	@echo 'make test        all of these: what CI runs        make nightly      and the long tests'
 	@echo 'make coverage    list the lines of the packet paths that the tests run'
 	@echo 'make soak        eight hosts under faults for HOURS=1'
 	@echo 'make bench       ten minutes or more of measuring, beside kernel VXLAN and others'
 	@echo 'make docs        the documentation as a site, in build/site/index.html'
-	@echo 'make lab-kernel  the guest kernel of the lab tests, cached outside the tree'
+	@echo 'make lab-kernel  the kernel of the lab machines, cached outside the tree'
 	@echo 'make virtual-machine  the kernel and the initrd of the machines in tests/netns, cached, too'
 	@echo 'make build       the C core, in place     make venv   .venv with everything to run'
 	@echo 'make format      format Python and C      make clean  remove all build results'
@@ -183,7 +183,7 @@ lab-kernel:
 
 venv: $(VENV)/.run build
 
-# The bytecode is written here, because guests read this tree only, and some users have Python write none.
+# The bytecode is written here, because lab machines read this tree only, and some users have Python write none.
 build: $(VENV)/.built
 	@$(PY) -m compileall -q ipoibu tests
 

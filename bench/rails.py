@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Loss at a pulled wire: ipoibu with two devices beside the kernel's bond over two ib_ipoib, in guests.
+"""Loss at a pulled wire: ipoibu with two devices beside the kernel's bond over two ib_ipoib, in lab machines.
 
-`.venv/bin/python -m bench.rails [--json FILE] [ROUNDS]`. The contenders take turns, each in two guests
+`.venv/bin/python -m bench.rails [--json FILE] [ROUNDS]`. The contenders take turns, each in two machines
 that were just booted. In each round the wire of the active rail goes down at the switch, while the other
-guest, the kernel's ib_ipoib, pings every 5 ms. See bench/notes/rails.md.
+machine, the kernel's ib_ipoib, pings every 5 ms. See bench/notes/rails.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TURNS = 2
 
 
 def lost(kernel: Path, contender: str, rounds: int) -> list[int]:
-    """Boot two guests; return the lost requests of each round."""
+    """Boot two machines; return the lost requests of each round."""
     script = source(*SCRIPTS, SCENARIOS / "rails_host.sh") + f"rails {contender} {rounds}"
     with tempfile.TemporaryDirectory(prefix="ipoibu-bench-") as name:
         directory = Path(name)

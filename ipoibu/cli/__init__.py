@@ -18,7 +18,7 @@ Where to look:
 - `interrupts`: signals that end a command as Ctrl-C does
 - `journal`: log lines as entries of systemd's journal, with fields, by its native protocol
 - `lab`: ipoibu lab
-- `lab_guests`: ipoibu lab --guests
+- `lab_machines`: ipoibu lab --guests
 - `log`: ipoibu log
 - `log_format`: the form of log lines on standard error, and their priorities in the journal
 - `main`: the ipoibu command

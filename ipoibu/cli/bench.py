@@ -52,7 +52,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--lab",
         action="store_true",
-        help="measure beside the kernel's own ib_ipoib in guests instead (docs/understand/kernel.md)",
+        help="measure beside the kernel's own ib_ipoib in virtual machines instead"
+        " (docs/understand/kernel.md)",
     )
     parser.set_defaults(run=run)
 
@@ -65,21 +66,21 @@ def _number(option: str, text: str | None, default: int) -> int:
     return int(text)
 
 
-def _in_guests(options: argparse.Namespace) -> int:
-    from ipoibu.bench import guests
+def _in_machines(options: argparse.Namespace) -> int:
+    from ipoibu.bench import machines
     from ipoibu.cli.interrupts import Interrupts
 
     for name in ("plot", "streams", "underlay"):
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} is not for --lab")
     with Interrupts():
-        report = guests.measure(
+        report = machines.measure(
             _number("--rounds", options.rounds, 1 if options.quick else 3),
             _number("--seconds", options.seconds, 1 if options.quick else 2),
             _names(options.only),
             _log,
         )
-    print(guests.table(report))
+    print(machines.table(report))
     _save(report, options.json)
     return 0
 
@@ -109,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json is not None:
         options.json.open("a").close()  # a missing library fails before minutes of work
     if options.lab:
-        return _in_guests(options)
+        return _in_machines(options)
     plan = Plan(
         rounds=_number("--rounds", options.rounds, 1 if quick else 3),
         seconds=_number("--seconds", options.seconds, 1 if quick else 2),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`ipoibu lab`: hosts in network namespaces that run IP over InfiniBand, for demonstrations and
-tests. `lab_guests` has `ipoibu lab --guests`."""
+tests. `lab_machines` has `ipoibu lab --guests`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "lab",
-        help="hosts in network namespaces or guests, for demonstrations and tests",
+        help="hosts in network namespaces or in virtual machines, for demonstrations and tests",
         usage="ipoibu lab [options] [-- COMMAND ...]",
         description="Build hosts in network namespaces, each with an interface ib0; check that"
         " they reach each other (--check), run COMMAND in the first one, or wait for Ctrl-C."
-        " With --guests: boot two guests with RDMA drivers of the kernel, one with ipoibu and one"
+        " With --guests: boot two virtual machines with RDMA drivers of the kernel, one with ipoibu and one"
         " with the kernel's own ib_ipoib; show the link, check it or run COMMAND in the first one.",
     )
     parser.add_argument(
         "--guests",
         action="store_true",
-        help="boot two guests with kernels of their own, which the first run builds in minutes",
+        help="boot two virtual machines with kernels of their own, which the first run builds in minutes",
     )
     parser.add_argument(
         "--hosts", metavar="N", type=_number, help="the number of hosts; 2 by default"
@@ -81,9 +81,9 @@ def _number(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     if options.guests:
-        from ipoibu.cli import lab_guests
+        from ipoibu.cli import lab_machines
 
-        return lab_guests.run(options)
+        return lab_machines.run(options)
 
     from ipoibu.daemon.config.interface_config import InterfaceConfig
     from ipoibu.lab import Lab

@@ -2,7 +2,7 @@
 """Hosts for demonstrations, tests and benchmarks: in network namespaces, or in virtual machines.
 
 `Lab` has hosts in network namespaces, `ipoibu.lab.machines` boots kernels of their own. Names load when
-first used: a guest imports parts of this package, and has no time for the rest.
+first used: a machine imports parts of this package, and has no time for the rest.
 
 Where to look:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The pairs of hosts that meet in guests, and the table of docs/understand/conformance.md.
+"""The pairs of hosts that meet in machines, and the table of docs/understand/conformance.md.
 
 `python -m tests.lab.judge` runs every pair (ten minutes) and writes the table.
 """
@@ -53,8 +53,8 @@ PAIRS = [
 ]
 
 PAGE: Final = ROOT / "docs/understand/conformance.md"
-BEGIN: Final = "<!-- python -m tests.lab.judge: what is below was seen in guests -->\n"
-END: Final = "<!-- end of what was seen in guests -->\n"
+BEGIN: Final = "<!-- python -m tests.lab.judge: what is below was seen in lab machines -->\n"
+END: Final = "<!-- end of what was seen in lab machines -->\n"
 LARGEST: Final = "it pings up to the MTU, and beyond what the other receives, over IPv4 and IPv6"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What guests wrote to the directory they share with the test."""
+"""What machines wrote to the directory they share with the test."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The benchmark in guests: its parsers, and that every kind of turn ends with all of its figures."""
+"""The benchmark in machines: its parsers, and that every kind of turn ends with all of its figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.bench.guests import (
+from ipoibu.bench.machines import (
     TURNS,
     parse_perftest,
     parse_stat,

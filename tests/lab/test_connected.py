@@ -22,7 +22,7 @@ PAIRS = [("rxe0", "rxe0"), ("rxe0", "soft:vec0"), ("soft:vec0", "rxe0")]
 
 
 def play(kernel: Path, directory: Path, scene: str, *devices: str, limit_s: int) -> list[Result]:
-    """Run a function of connected_host.sh in a guest for each device, and check every guest."""
+    """Run a function of connected_host.sh in a machine for each device, and check every machine."""
     commands = [shell(f"{PRELUDE}as_host {device} {scene} {device}") for device in devices]
     results = run(kernel, commands, directory=directory, timeout_s=limit_s)
     return [result.check() for result in results]

@@ -17,7 +17,7 @@ HANDED_OFF = """
 box() { ip netns exec box "$@"; }
 reaches() { box ping -q -c 1 -W 1 "$1"; }
 first() {
-    call verbs_guest:on_the_wire
+    call verbs_machine:on_the_wire
     ip link set ib0 name kernel0
     : >/tmp/ib0.log
     ipoibu up ib0 --device rxe0 --ethernet $1 >>/tmp/ib0.log 2>&1 &
@@ -60,7 +60,7 @@ first() {
     ib_down
 }
 second() {
-    call verbs_guest:on_the_wire
+    call verbs_machine:on_the_wire
     kernel_start "$1"
     meet up 60
     until_true 20 "the container by IPv4" five_pings 10.9.0.1
@@ -133,7 +133,7 @@ handed_off() {
 first() { as_host soft:vec0@rxe0 handed_off; }
 second() {
     local one two
-    call verbs_guest:on_the_wire
+    call verbs_machine:on_the_wire
     kernel_start datagram
     meet up 60
     until_true 20 "guest one" five_pings 10.9.0.11

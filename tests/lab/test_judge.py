@@ -100,7 +100,7 @@ def test_a_partition_that_the_port_is_not_in_is_refused_by_name(
         lab_kernel,
         [
             shell(
-                PRELUDE + "call verbs_guest:on_the_wire\n"
+                PRELUDE + "call verbs_machine:on_the_wire\n"
                 "if ipoibu up ib9 --device rxe0 --pkey 0x8005 --address 10.9.0.1/24; then false; "
                 "else echo status $?; fi"
             ),
@@ -121,7 +121,7 @@ def test_the_doctor_asks_the_subnet_of_a_port(lab_kernel: Path, tmp_path: Path) 
         [
             shell(
                 PRELUDE
-                + "call verbs_guest:on_the_wire\nipoibu doctor --device rxe0 -j --pkey 0x8001"
+                + "call verbs_machine:on_the_wire\nipoibu doctor --device rxe0 -j --pkey 0x8001"
             ),
             shell("link_up vec0"),
         ],

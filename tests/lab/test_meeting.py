@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Several guests: they reach each other, wait for each other, and fail together."""
+"""Several machines: they reach each other, wait for each other, and fail together."""
 
 import json
 import re
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.machines.inside.meeting import Missed, get
-from ipoibu.lab.machines.runner import GuestFailed, python, run, shell
+from ipoibu.lab.machines.runner import MachineFailed, python, run, shell
 
 from .scenarios import exchange
 
 pytestmark = pytest.mark.lab
 
 
-def test_two_guests_ping_each_other(lab_kernel: Path, tmp_path: Path) -> None:
+def test_two_machines_ping_each_other(lab_kernel: Path, tmp_path: Path) -> None:
     script = """
         link_up vec0 9000 10.0.0.$LAB_INDEX/24
         meet up
@@ -29,7 +29,9 @@ def test_two_guests_ping_each_other(lab_kernel: Path, tmp_path: Path) -> None:
         assert result.check().output == "lab: 10.0.0.99 did not answer\n"
 
 
-def test_three_guests_ping_each_other_through_the_switch(lab_kernel: Path, tmp_path: Path) -> None:
+def test_three_machines_ping_each_other_through_the_switch(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
     script = """
         link_up vec0
         meet up
@@ -67,10 +69,10 @@ def test_waiting_for_somebody_is_bounded(lab_kernel: Path, tmp_path: Path) -> No
     )
     assert bash.status == 1
     assert bash.output == "lab: gave up waiting for the others at 'nobody'\n"
-    assert sleeper.failure == "ended because guest a failed"
-    with pytest.raises(GuestFailed, match="guest a: exit status 1") as caught:
+    assert sleeper.failure == "ended because machine a failed"
+    with pytest.raises(MachineFailed, match="machine a: exit status 1") as caught:
         sleeper.check()
-    words = r"^--- end of the output of guest b\n(?:.*\n)*lab: \d+ in \w+: sleep 1000$"
+    words = r"^--- end of the output of machine b\n(?:.*\n)*lab: \d+ in \w+: sleep 1000$"
     assert re.search(words, str(caught.value), re.MULTILINE)
     with pytest.raises(Missed, match="the value 'nothing'"):
         get("nothing", timeout_s=0.05)

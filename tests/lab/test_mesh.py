@@ -25,7 +25,7 @@ PRELUDE = source(
 
 
 def play(kernel: Path, directory: Path, scene: str, hosts: int, limit_s: int) -> list[Result]:
-    """Run a function of mesh_host.sh in so many guests, and check every guest."""
+    """Run a function of mesh_host.sh in so many machines, and check every machine."""
     commands = [shell(f"{PRELUDE}as_host siw0 {scene}")] * hosts
     return [r.check() for r in run(kernel, commands, directory=directory, timeout_s=limit_s)]
 

@@ -21,7 +21,7 @@ ROUNDS = 3
 def test_the_other_host_goes_on_when_the_active_wire_is_pulled(
     lab_kernel: Path, tmp_path: Path, contender: str
 ) -> None:
-    """The guests check that the active rail changes, that the other host reaches it in each round, and that
+    """The machines check that the active rail changes, that the other host reaches it in each round, and that
     ipoibu makes no queue pair for that."""
     script = source(*SCRIPTS, SCENARIOS / "rails_host.sh") + f"rails {contender} {ROUNDS}"
     commands = [shell(script)] * 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The software RDMA devices of the guest kernel, as far as the tests of ipoibu rely on them."""
+"""The software RDMA devices of the lab's kernel, as far as the tests of ipoibu rely on them."""
 
 import json
 import subprocess
@@ -51,7 +51,7 @@ def test_pyverbs_opens_rxe(lab_kernel: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ud", "rc"])
-def test_verbs_ping_pong_between_two_guests(lab_kernel: Path, tmp_path: Path, kind: str) -> None:
+def test_verbs_ping_pong_between_two_machines(lab_kernel: Path, tmp_path: Path, kind: str) -> None:
     prepare = "link_up vec0 9000 10.0.0.$LAB_INDEX/24; rdma_up rxe0 rxe vec0; "
     pingpong = f"ibv_{kind}_pingpong -e -d rxe0 -g 0 -n 500"
     server = shell(f"{prepare} {pingpong} & listening 18515; meet listening; wait $!")
@@ -62,7 +62,7 @@ def test_verbs_ping_pong_between_two_guests(lab_kernel: Path, tmp_path: Path, ki
         assert "500 iters in" in result.output
 
 
-def test_verbs_ping_pong_within_one_guest(lab_kernel: Path, tmp_path: Path) -> None:
+def test_verbs_ping_pong_within_one_machine(lab_kernel: Path, tmp_path: Path) -> None:
     script = """
         veth_pair va vb
         rdma_up rxe0 rxe va

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ipoibu.lab.machines.runner import ROOT, SCENARIOS, Result, python, run, shell, source
-from ipoibu.lab.machines.scenarios.verbs_guest import DEVICE
+from ipoibu.lab.machines.scenarios.verbs_machine import DEVICE
 from tests.lab.reports import load, received_bytes
 
 pytestmark = pytest.mark.lab
@@ -19,7 +19,7 @@ PRELUDE = source(SCENARIOS / "verbs_host.sh", CASES)
 
 
 def host(device: str, command: str) -> list[str]:
-    """Return the command of a guest that runs a function of verbs_cases.sh beside the device."""
+    """Return the command of a machine that runs a function of verbs_cases.sh beside the device."""
     return shell(f"{PRELUDE}as_host {device} {command}")
 
 
@@ -125,7 +125,7 @@ def test_ibv_ud_pingpong_plays_with_the_built_in_hca(
 
 
 def scenario(lab_kernel: Path, tmp_path: Path, target: str, *args: str) -> Any:
-    """Return the report of a scenario that runs in one guest."""
+    """Return the report of a scenario that runs in one machine."""
     command = python(f"tests.lab.scenarios.{target}", *args)
     run(lab_kernel, [command], directory=tmp_path)[0].check()
     return load(tmp_path, "report-a")
@@ -196,7 +196,7 @@ def test_an_application_lends_its_context_and_domain(lab_kernel: Path, tmp_path:
 def test_endpoints_without_end_leave_nothing_on_the_device(
     lab_kernel: Path, tmp_path: Path, cycles: str
 ) -> None:
-    """Two guests at once: one opens by name, one on a lent context, with more handles than rxe has."""
+    """Two machines at once: one opens by name, one on a lent context, with more handles than rxe has."""
     results = run(
         lab_kernel,
         [
@@ -234,7 +234,8 @@ def test_a_small_port_carries_ipv4_and_refuses_ipv6(lab_kernel: Path, tmp_path: 
 def test_a_missing_device_or_port_is_named(
     lab_kernel: Path, tmp_path: Path, device: str, status: int, words: list[str]
 ) -> None:
-    script = f"{PRELUDE}call verbs_guest:on_a_veth; ipoibu up ib0 --device {device} && exit 1; echo status $?"
+    command = f"ipoibu up ib0 --device {device}"
+    script = f"{PRELUDE}call verbs_machine:on_a_veth; {command} && exit 1; echo status $?"
     output = run(lab_kernel, [shell(script)], directory=tmp_path)[0].check().output
     assert output.splitlines()[-1] == f"status {status}"
     for word in words:
@@ -243,7 +244,7 @@ def test_a_missing_device_or_port_is_named(
 
 def doctor(lab_kernel: Path, tmp_path: Path, before: str) -> dict[str, dict[str, str]]:
     """Return the findings of `ipoibu doctor --device rxe0` after `before`, by check."""
-    script = f"""{PRELUDE}call verbs_guest:on_a_veth
+    script = f"""{PRELUDE}call verbs_machine:on_a_veth
         {before}
         ipoibu doctor --device rxe0 -j >/run/lab/doctor.json || true
     """
@@ -286,7 +287,7 @@ def test_the_doctor_names_the_remedies(lab_kernel: Path, tmp_path: Path) -> None
 def test_too_little_memory_to_lock_is_an_error_with_a_remedy(
     lab_kernel: Path, tmp_path: Path
 ) -> None:
-    script = f"""{PRELUDE}call verbs_guest:on_a_veth
+    script = f"""{PRELUDE}call verbs_machine:on_a_veth
         ulimit -l 64
         setpriv --bounding-set -ipc_lock ipoibu up ib0 --device rxe0 && exit 1
         echo "status $?"

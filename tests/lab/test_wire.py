@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The wire between guests, without guests."""
+"""The wire between machines, without machines."""
 
 import socket
 
@@ -30,7 +30,7 @@ def test_the_switch_floods_all_but_the_sender() -> None:
             raise AssertionError(f"an echo: {frame!r}")
 
 
-def test_a_guest_that_does_not_listen_does_not_stop_the_others() -> None:
+def test_a_machine_that_does_not_listen_does_not_stop_the_others() -> None:
     frames = 2000
     with Wire(3) as wire:
         wire.ends[1].settimeout(5)

@@ -32,13 +32,13 @@ def texts(tree: Path) -> dict[Path, str]:
     return {file.relative_to(tree): file.read_text() for file in tree.rglob("*") if file.is_file()}
 
 
-def the_guests_find_their_files(venv: Path, elsewhere: Path) -> None:
-    """`lab --guests` and `bench --lab` work without the source tree, as far as no guest boots."""
-    (guests,) = venv.glob("lib/python*/site-packages/ipoibu/lab/machines")
-    assert texts(guests / "kernel") == texts(SHIPPED / "kernel")
+def the_machines_find_their_files(venv: Path, elsewhere: Path) -> None:
+    """`lab --guests` and `bench --lab` work without the source tree, as far as no machine boots."""
+    (machines,) = venv.glob("lib/python*/site-packages/ipoibu/lab/machines")
+    assert texts(machines / "kernel") == texts(SHIPPED / "kernel")
     shipped = {file.relative_to(SHIPPED) for file in SHIPPED.rglob("*.sh")}
-    assert shipped == {file.relative_to(guests) for file in guests.rglob("*.sh")}
-    assert os.access(guests / "inside/init", os.X_OK)  # the guest's kernel runs it
+    assert shipped == {file.relative_to(machines) for file in machines.rglob("*.sh")}
+    assert os.access(machines / "inside/init", os.X_OK)  # the machine's kernel runs it
     for words, said in (
         ("lab --help", "--guests"),
         ("lab --guests --device eth0", "expected one of rxe0, soft:vec0, siw0"),
@@ -49,7 +49,7 @@ def the_guests_find_their_files(venv: Path, elsewhere: Path) -> None:
         assert said in done.stdout + done.stderr
         assert done.returncode == (0 if "--help" in words else 2)
     build = subprocess.run(
-        ["bash", str(guests / "kernel/build"), "superfluous"],
+        ["bash", str(machines / "kernel/build"), "superfluous"],
         capture_output=True,
         text=True,
         check=False,
@@ -87,7 +87,7 @@ def test_a_plain_environment_installs_and_runs(tmp_path: Path, without: str) -> 
     is_there = Path("/usr/include/liburing.h").exists()
     assert probe.stdout.strip() == str(is_there and not without)
     only_the_package_is_there(venv)
-    the_guests_find_their_files(venv, tmp_path)
+    the_machines_find_their_files(venv, tmp_path)
     example = subprocess.run(
         [python, str(ROOT / "docs/examples/echo_blocking.py")],
         cwd=tmp_path,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Run scenarios by hand: `python -m ipoibu.lab.machines [OPTION]... SCRIPT...`, one guest a script."""
+"""Run scenarios by hand: `python -m ipoibu.lab.machines [OPTION]... SCRIPT...`, one machine a script."""
 
 import argparse
 import sys
@@ -10,10 +10,10 @@ from ipoibu.lab.machines.runner import INFINIBAND, find_kernel, run, shell
 
 
 def main() -> int:
-    """Boot one guest for each script, print their output, return 0 if all succeeded."""
+    """Boot one machine for each script, print their output, return 0 if all succeeded."""
     parser = argparse.ArgumentParser(
         prog="python -m ipoibu.lab.machines",
-        description="Boot one guest for each SCRIPT (bash, with the functions of inside/*.sh; "
+        description="Boot one machine for each SCRIPT (bash, with the functions of inside/*.sh; "
         "@FILE reads it from a file) and print its output.",
     )
     parser.add_argument("scripts", metavar="SCRIPT", nargs="+")
@@ -43,10 +43,10 @@ def main() -> int:
         return 1
     for result in results:
         verdict = result.failure or f"exit status {result.status}"
-        print(f"--- guest {result.name}: {verdict}, {result.duration_s:.1f} s")
+        print(f"--- machine {result.name}: {verdict}, {result.duration_s:.1f} s")
         print(result.output, end="")
         if options.kernel_log:
-            print(f"--- guest {result.name}: kernel log\n{result.kernel_log}", end="")
+            print(f"--- machine {result.name}: kernel log\n{result.kernel_log}", end="")
     return 0 if all(result.status == 0 and not result.failure for result in results) else 1
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The kernel's own ib_ipoib as the judge: the hosts that meet it in guests, and the behaviours that they
+"""The kernel's own ib_ipoib as the judge: the hosts that meet it in machines, and the behaviours that they
 try."""
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def boot(
     timeout_s: float = 150,
     copy_to: BinaryIO | None = None,
 ) -> list[Result]:
-    """Run `FUNCTION HOST WORD...` in each guest; `scripts` define the function.
+    """Run `FUNCTION HOST WORD...` in each machine; `scripts` define the function.
 
     The kernel's hosts run `kernel_first` before they make their RDMA device. `limited` makes all
     hosts limited members of the second partition.
@@ -107,7 +107,7 @@ def play(
     kernel_first: str = ":",
     scripts: Sequence[Path] = SCRIPTS,
 ) -> None:
-    """Boot the hosts as `boot` does; raise GuestFailed unless every guest ends well."""
+    """Boot the hosts as `boot` does; raise MachineFailed unless every machine ends well."""
     results = boot(
         kernel,
         directory,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One link of two guests: ipoibu on a real RDMA driver, and the kernel's own ib_ipoib.
+"""One link of two machines: ipoibu on a real RDMA driver, and the kernel's own ib_ipoib.
 
     link = Link("rxe0", "datagram")
     status = link.show(find_kernel(), sys.stdout.buffer)
 
-On iWARP, where the kernel has no IP over InfiniBand, ipoibu runs in both guests.
+On iWARP, where the kernel has no IP over InfiniBand, ipoibu runs in both machines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ipoibu.lab.machines.judge import (
     behaviours,
     boot,
 )
-from ipoibu.lab.machines.runner import SCENARIOS, GuestFailed, Result
+from ipoibu.lab.machines.runner import SCENARIOS, MachineFailed, Result
 
 NAMES: Final = ("h1", "h2")
 # By device and mode: the two hosts. Our CM replaces the kernel's on a port without ib_cm.
@@ -60,7 +60,7 @@ class Outcome:
 
 
 class Link:
-    """Two guests, h1 with ipoibu on `device` and h2; every call boots them anew."""
+    """Two machines, h1 with ipoibu on `device` and h2; every call boots them anew."""
 
     def __init__(self, device: str, mode: str = "datagram") -> None:
         if device not in DEVICES:
@@ -86,7 +86,7 @@ class Link:
     def show(self, kernel: Path, output: BinaryIO, command: Sequence[str] = ()) -> int:
         """Run `command` in h1, or show the link from both sides; return h1's exit status.
 
-        Raise GuestFailed when a guest, not the command, fails.
+        Raise MachineFailed when a machine, not the command, fails.
         """
         with work_directory("lab") as directory:
             first, second = boot(
@@ -110,8 +110,8 @@ class Link:
         assert first.status is not None
         return first.status
 
-    def check(self, kernel: Path) -> tuple[list[Outcome], GuestFailed | None]:
-        """Let both hosts try everything towards each other; return the outcomes and a guest's failure."""
+    def check(self, kernel: Path) -> tuple[list[Outcome], MachineFailed | None]:
+        """Let both hosts try everything towards each other; return the outcomes and a machine's failure."""
         with work_directory("lab") as directory:
             results = boot(kernel, directory, self.hosts, "judge", self.mode, timeout_s=CHECK_S)
             tried = behaviours(directory)
@@ -124,11 +124,11 @@ class Link:
         return outcomes, _failure(results)
 
 
-def _failure(results: Sequence[Result]) -> GuestFailed | None:
-    """Return the first failure: the runner ends the other guest a moment later."""
+def _failure(results: Sequence[Result]) -> MachineFailed | None:
+    """Return the first failure: the runner ends the other machine a moment later."""
     for result in sorted(results, key=lambda result: result.duration_s):
         try:
             result.check()
-        except GuestFailed as failure:
+        except MachineFailed as failure:
             return failure
     return None

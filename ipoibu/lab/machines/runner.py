@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Boots guests of the lab kernel, runs a command in each, and returns output and exit status.
+"""Boots machines of the lab kernel, runs a command in each, and returns output and exit status.
 
     kernel = find_kernel()
     left, right = run(kernel, [shell("link_up vec0; ..."), python(module.function)])
 
-A guest is one User-mode Linux kernel: a process of this user, with the host's file tree as its
-read-only root. README.md describes what a command has in there. A guest reads and writes the run's
-directory only. Its processes are one session, which `Guest.close` ends.
+A machine is one User-mode Linux kernel: a process of this user, with the host's file tree as its
+read-only root. README.md describes what a command has in there. A machine reads and writes the run's
+directory only. Its processes are one session, which `LabMachine.close` ends.
 """
 
 import itertools
@@ -39,10 +39,10 @@ SCENARIOS = INSIDE.parent / "scenarios"
 BUILD = INSIDE.parent / "kernel" / "build"
 
 MEMORY_MIB = 512  # of a machine that asks for nothing else
-STREAM_BYTES = 16 << 20  # kept of one guest's output; the runner drops the rest
-GRACE_S = 3.0  # the other guests get this long to end when one guest has failed
+STREAM_BYTES = 16 << 20  # kept of one machine's output; the runner drops the rest
+GRACE_S = 3.0  # the other machines get this long to end when one machine has failed
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
-PRIVATE = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # each guest has its own, empty at first
+PRIVATE = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # each machine has its own, empty at first
 
 # Kernel argument: rxe devices look like InfiniBand ports (kernel/sources, rxe_ib.c).
 INFINIBAND = ("rdma_rxe.ib=1",)
@@ -54,18 +54,18 @@ _COMPLAINT = re.compile(
 _runs = itertools.count(os.getpid())  # of this process; others begin elsewhere
 
 
-class GuestFailed(LabError):
-    """A guest's command or kernel failed; the message has the guest's output and kernel log."""
+class MachineFailed(LabError):
+    """A machine's command or kernel failed; the message has the machine's output and kernel log."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a guest that has ended.
+    """The result of a machine that has ended.
 
-    `status` is the command's exit status (128 + n after signal n), or None when the guest ended
-    without one. `failure` says why the guest, not the command, failed: it ran out of time, its kernel
-    logged a complaint, or the runner ended it because another guest failed, which then is `culprit`;
-    None otherwise. `victims` are the guests that the runner ended because this one failed: the cause is
+    `status` is the command's exit status (128 + n after signal n), or None when the machine ended
+    without one. `failure` says why the machine, not the command, failed: it ran out of time, its kernel
+    logged a complaint, or the runner ended it because another machine failed, which then is `culprit`;
+    None otherwise. `victims` are the machines that the runner ended because this one failed: the cause is
     often theirs, and each says at the end of its output what it was doing. `kernel_log` begins with
     UML's own messages.
     """
@@ -81,26 +81,26 @@ class Result:
 
     @property
     def succeeded(self) -> bool:
-        """True if the command returned 0 and nothing was wrong with the guest."""
+        """True if the command returned 0 and nothing was wrong with the machine."""
         return self.status == 0 and self.failure is None
 
     def check(self) -> Self:
-        """Return itself; raise GuestFailed unless the command returned 0 and the kernel was quiet.
+        """Return itself; raise MachineFailed unless the command returned 0 and the kernel was quiet.
 
-        The error is about the guest that failed first.
+        The error is about the machine that failed first.
         """
         if self.succeeded:
             return self
         if self.culprit is not None:
             self.culprit.check()
         text = (
-            f"guest {self.name}: {self.failure or f'exit status {self.status}'} "
+            f"machine {self.name}: {self.failure or f'exit status {self.status}'} "
             f"(after {self.duration_s:.1f} s)\n--- output\n{self.output.rstrip()}\n"
             f"--- end of the kernel log\n{_tail(self.kernel_log, 25)}"
         )
         for victim in self.victims:
-            text += f"\n--- end of the output of guest {victim.name}\n{_tail(victim.output, 60)}"
-        raise GuestFailed(text)
+            text += f"\n--- end of the output of machine {victim.name}\n{_tail(victim.output, 60)}"
+        raise MachineFailed(text)
 
 
 def find_kernel() -> Path:
@@ -125,7 +125,7 @@ def source(*scripts: Path) -> str:
 def python(function: Callable[..., object] | str, *args: str) -> list[str]:
     """Return the command that calls `function`, given as such or as MODULE:NAME, with `args`.
 
-    The guest imports the function's module anew, so that module should have no heavy imports.
+    The machine imports the function's module anew, so that module should have no heavy imports.
     """
     if not isinstance(function, str):
         function = f"{function.__module__}:{function.__qualname__}"
@@ -144,14 +144,14 @@ def run(
     directory: Path | None = None,
     copy_to: BinaryIO | None = None,
 ) -> list[Result]:
-    """Boot one guest for each command, all joined by vec0; return their results in that order.
+    """Boot one machine for each command, all joined by vec0; return their results in that order.
 
-    It blocks until all guests have ended, at most `timeout_s` and a few seconds. When one fails, it
-    ends the others after GRACE_S. `kernel_arguments`, if any, has for each guest the end of its
-    kernel's command line. It keeps `directory`, which is /run/lab in the guests; without one it
-    uses a temporary directory. `copy_to` gets the output of the first guest as it comes. Each guest is
-    bound to one of the host's CPUs, if there are as many CPUs as guests; each run begins with another
-    one, because the first guest often has more to do.
+    It blocks until all machines have ended, at most `timeout_s` and a few seconds. When one fails, it
+    ends the others after GRACE_S. `kernel_arguments`, if any, has for each machine the end of its
+    kernel's command line. It keeps `directory`, which is /run/lab in the machines; without one it
+    uses a temporary directory. `copy_to` gets the output of the first machine as it comes. Each machine is
+    bound to one of the host's CPUs, if there are as many CPUs as machines; each run begins with another
+    one, because the first machine often has more to do.
     """
     if directory is None:
         with work_directory("lab") as temporary:
@@ -171,8 +171,8 @@ def run(
         raise ValueError(f"{count} commands for {len(names)} names")
     cpus = _cpus(count)
     with Wire(count) as wire:
-        guests = [
-            Guest(
+        machines = [
+            LabMachine(
                 kernel,
                 command,
                 directory,
@@ -189,16 +189,16 @@ def run(
             for index, command in enumerate(commands)
         ]
         try:
-            for guest in guests:
-                guest.start()
-            return _results(guests, timeout_s)
+            for machine in machines:
+                machine.start()
+            return _results(machines, timeout_s)
         finally:
-            for guest in guests:
-                guest.close()
+            for machine in machines:
+                machine.close()
 
 
 def _cpus(count: int) -> Sequence[int | None]:
-    """Return the CPU of each guest of the next run."""
+    """Return the CPU of each machine of the next run."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < count:
         return [None] * count
@@ -206,8 +206,8 @@ def _cpus(count: int) -> Sequence[int | None]:
     return [*cpus[first:], *cpus[:first]][:count]
 
 
-def _results(guests: Sequence["Guest"], timeout_s: float) -> list[Result]:
-    """Wait for all of `guests`, which are running; end them `timeout_s` after now.
+def _results(machines: Sequence["LabMachine"], timeout_s: float) -> list[Result]:
+    """Wait for all of `machines`, which are running; end them `timeout_s` after now.
 
     When one fails or time is up, the others get GRACE_S to say what they are doing (inside/init).
     """
@@ -215,44 +215,44 @@ def _results(guests: Sequence["Guest"], timeout_s: float) -> list[Result]:
     reason: str | None = None
     culprit: Result | None = None
     results: dict[str, Result] = {}
-    while running := [guest for guest in guests if guest.name not in results]:
+    while running := [machine for machine in machines if machine.name not in results]:
         ended = _wait_any(running, deadline)
         if not ended and reason is not None:
-            results |= {guest.name: guest.finish(reason, culprit) for guest in running}
+            results |= {machine.name: machine.finish(reason, culprit) for machine in running}
             break
-        results |= {guest.name: guest.finish() for guest in ended}
-        failed = [results[guest.name] for guest in ended if not results[guest.name].succeeded]
+        results |= {machine.name: machine.finish() for machine in ended}
+        failed = [results[machine.name] for machine in ended if not results[machine.name].succeeded]
         if reason is None and (failed or not ended):
             culprit = failed[0] if failed else None
             reason = (
-                f"ended because guest {culprit.name} failed"
+                f"ended because machine {culprit.name} failed"
                 if culprit
                 else f"did not end within {timeout_s:g} s"
             )
-            (guests[0].directory / "failed").touch()
+            (machines[0].directory / "failed").touch()
             deadline = time.monotonic() + GRACE_S
     if culprit is not None:
         victims = tuple(result for result in results.values() if result.culprit is culprit)
         culprit = replace(culprit, victims=victims)
         results[culprit.name] = culprit
         results |= {victim.name: replace(victim, culprit=culprit) for victim in victims}
-    return [results[guest.name] for guest in guests]
+    return [results[machine.name] for machine in machines]
 
 
-def _wait_any(guests: Sequence["Guest"], deadline: float) -> list["Guest"]:
-    """Return the guests that have ended, or none at `deadline`, a time of the monotonic clock."""
+def _wait_any(machines: Sequence["LabMachine"], deadline: float) -> list["LabMachine"]:
+    """Return the machines that have ended, or none at `deadline`, a time of the monotonic clock."""
     with selectors.DefaultSelector() as selector:
-        for guest in guests:
-            selector.register(guest.pidfd, selectors.EVENT_READ, guest)
+        for machine in machines:
+            selector.register(machine.pidfd, selectors.EVENT_READ, machine)
         ready = selector.select(max(0.0, deadline - time.monotonic()))
     return [key.data for key, _ in ready]
 
 
-class Guest(Starting):
-    """One guest: `start`, then `finish` for its Result; `close` ends it and is always safe.
+class LabMachine(Starting):
+    """One machine: `start`, then `finish` for its Result; `close` ends it and is always safe.
 
-    Use it while other things go on beside the guest; otherwise use `run`. Start it from a thread
-    that outlives it: the host kills the guest when its starting thread ends.
+    Use it while other things go on beside the machine; otherwise use `run`. Start it from a thread
+    that outlives it: the host kills the machine when its starting thread ends.
     """
 
     def __init__(
@@ -271,10 +271,10 @@ class Guest(Starting):
         kernel_arguments: Sequence[str] = (),
         copy_to: BinaryIO | None = None,
     ) -> None:
-        """Describe a guest; `start` boots it.
+        """Describe a machine; `start` boots it.
 
-        The guests of a run share `directory`; `index` (from 1) gives the MAC of vec0, which exists if
-        `wire_fd` does. `cpu` is the host's CPU that the guest is bound to: its kernel and the
+        The machines of a run share `directory`; `index` (from 1) gives the MAC of vec0, which exists if
+        `wire_fd` does. `cpu` is the host's CPU that the machine is bound to: its kernel and the
         processes of its programs take turns, and waking another CPU for each turn takes long.
         """
         if re.search(r'[\s,"]', f"{directory}{INSIDE}"):
@@ -339,9 +339,9 @@ class Guest(Starting):
                 stream.start()
 
     def finish(self, reason: str = "closed while it ran", culprit: Result | None = None) -> Result:
-        """Close the guest and return its result.
+        """Close the machine and return its result.
 
-        If it was still running, `reason` is the failure, and `culprit` the guest that caused it.
+        If it was still running, `reason` is the failure, and `culprit` the machine that caused it.
         """
         ended = bool(_wait_any([self], 0))
         duration_s = time.monotonic() - self._started_s
@@ -354,7 +354,7 @@ class Guest(Starting):
         try:
             status = int((here / "status").read_text())
         except (FileNotFoundError, ValueError):
-            failure = "the guest ended without an exit status"
+            failure = "the machine ended without an exit status"
         if not ended:
             failure = reason
         if complaint := _COMPLAINT.search(kernel_log):
@@ -363,10 +363,10 @@ class Guest(Starting):
         return Result(self.name, status, output, kernel_log, failure, duration_s, cause)
 
     def close(self) -> None:
-        """End the guest and all of its processes at once; a second call does nothing."""
+        """End the machine and all of its processes at once; a second call does nothing."""
         if self.pidfd < 0 or self._process is None:
             return
-        # UML runs each guest process in a host process of its session. Those outlive a killed kernel
+        # UML runs each machine process in a host process of its session. Those outlive a killed kernel
         # for a moment as orphans: adopt and reap them, since process 1 of a container may not.
         _set_subreaper(True)
         try:
@@ -428,9 +428,9 @@ class Guest(Starting):
 
 
 class _Stream:
-    """A pipe out of a guest, which a thread drains into memory and a file.
+    """A pipe out of a machine, which a thread drains into memory and a file.
 
-    All processes of the guest share its end, so the thread ends when the last of them has.
+    All processes of the machine share its end, so the thread ends when the last of them has.
     """
 
     def __init__(self, file: Path, copy_to: BinaryIO | None = None) -> None:
@@ -442,7 +442,7 @@ class _Stream:
         self._thread = threading.Thread(target=self._drain, name=f"lab-{file.name}", daemon=True)
 
     def start(self) -> None:
-        """Give up the guest's end, create the file and begin to drain."""
+        """Give up the machine's end, create the file and begin to drain."""
         self._file.touch()
         os.close(self.write_fd)
         self._thread.start()
@@ -451,10 +451,10 @@ class _Stream:
         """Wait for the end of file; raise LabError when it does not come."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            raise LabError(f"a process of the guest that writes {self._file} has survived")
+            raise LabError(f"a process of the machine that writes {self._file} has survived")
 
     def text(self) -> str:
-        """Return the guest's output, with a replacement for bytes that are no UTF-8."""
+        """Return the machine's output, with a replacement for bytes that are no UTF-8."""
         lost = f"\n[{self._dropped_bytes} bytes dropped]\n" if self._dropped_bytes else ""
         return self._data.decode(errors="replace") + lost
 
@@ -472,7 +472,7 @@ class _Stream:
 
 
 def _fstab(directory: Path) -> str:
-    """Return the mounts over a guest's root, which is the host's tree, read-only.
+    """Return the mounts over a machine's root, which is the host's tree, read-only.
 
     `directory`, at /run/lab, is the only writable part of the host. A private place that covers the
     package or the interpreter gets a mount of it.
@@ -495,7 +495,7 @@ def _fstab(directory: Path) -> str:
 def _start_hooks() -> list[Path]:
     """Return the .pth files by which the machine's packages run code at the start of every Python.
 
-    No scenario needs that code, and in a guest it may take longer than the rest of the start. A file
+    No scenario needs that code, and in a machine it may take longer than the rest of the start. A file
     that adds a directory to the path, too, stays.
     """
     places = [Path(place) for place in site.getsitepackages([sys.prefix, sys.base_prefix])]

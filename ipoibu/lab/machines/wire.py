@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The Ethernet between guests: datagram sockets that carry one frame each, off the host's network.
+"""The Ethernet between machines: datagram sockets that carry one frame each, off the host's network.
 
-Two guests share a socket pair, which blocks the sender when it is full and so loses nothing. A switch
-that floods joins more guests: every guest sees every frame, as on a hub.
+Two machines share a socket pair, which blocks the sender when it is full and so loses nothing. A switch
+that floods joins more machines: every machine sees every frame, as on a hub.
 """
 
 import selectors
@@ -29,14 +29,14 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Wire(Closing):
-    """The wire of `count` guests, a context manager; `ends[i]` belongs to guest i.
+    """The wire of `count` machines, a context manager; `ends[i]` belongs to machine i.
 
-    The guests inherit the descriptors of `ends`; close the runner's copies (leave
-    the context) only after the guests have ended, because a socket without a peer refuses frames.
+    The machines inherit the descriptors of `ends`; close the runner's copies (leave
+    the context) only after the machines have ended, because a socket without a peer refuses frames.
     """
 
     def __init__(self, count: int) -> None:
-        """Make the sockets and, for more than two guests, start the switch's thread."""
+        """Make the sockets and, for more than two machines, start the switch's thread."""
         self.dropped_frames = 0
         self._ports: list[socket.socket] = []
         self._switch: threading.Thread | None = None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# connected_host.sh: connected mode between guests; after verbs_host.sh.
+# connected_host.sh: connected mode between machines; after verbs_host.sh.
 
 # Succeeds if the peer answers and ib0 has live connections of both roles. A connection begins with a
 # packet, and begins anew with one after rxe ends it (the peer got no processor for half a second).
@@ -35,7 +35,7 @@ use_iperf() { # NAME ADDRESS [OPTION...]
     iperf3 -c "$2" -J "${@:3}" >"/run/lab/$1.json"
 }
 
-# Pings, TCP and UDP by connections between two guests. The first one receives.
+# Pings, TCP and UDP by connections between two machines. The first one receives.
 connect() { # DEVICE
     local other=$((3 - LAB_INDEX))
     ib_up "$1" --mode connected
@@ -127,7 +127,7 @@ stumble() { # DEVICE
     ib_down
 }
 
-# The second guest asks for more connections than the first one accepts, then joins as a normal host.
+# The second machine asks for more connections than the first one accepts, then joins as a normal host.
 beset() { # DEVICE
     if ((LAB_INDEX == 1)); then
         ib_up "$1" --mode connected

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Asks pyverbs about an RDMA device in the guest."""
+"""Asks pyverbs about an RDMA device in the machine."""
 
 import json
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Two guests exchange a question and an answer."""
+"""Two machines exchange a question and an answer."""
 
 import json
 
@@ -7,7 +7,7 @@ from ipoibu.lab.machines.inside.meeting import get, meet, put
 
 
 def answer(text: str) -> None:
-    """Print the question the other guest asks, and answer `text`."""
+    """Print the question the other machine asks, and answer `text`."""
     meet("start")
     print(json.dumps({"question": get("question")}))
     put("answer", text)

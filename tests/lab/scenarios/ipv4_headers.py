@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Writes what the IPv4 and UDP headers of RoCEv2 packets hold, from the wire of the guest.
+"""Writes what the IPv4 and UDP headers of RoCEv2 packets hold, from the wire of the machine.
 
 python3 -m tests.lab.scenarios.ipv4_headers NETDEV COUNT FILE
 """

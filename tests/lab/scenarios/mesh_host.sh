@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# mesh_host.sh: a guest as a host of an iWARP mesh, by `ipoibu up` over siw0; after verbs_host.sh,
+# mesh_host.sh: a machine as a host of an iWARP mesh, by `ipoibu up` over siw0; after verbs_host.sh,
 # verbs_cases.sh and connected_host.sh. The mesh runs over 10.8.0.INDEX, the interfaces have 10.9.0.INDEX.
 
 trouble() { # FUNCTION [ARG...] of mesh_trouble.py
@@ -91,7 +91,7 @@ come_back() {
     ib_down
 }
 
-# The first host is a mesh of one; the second guest attacks it, then joins.
+# The first host is a mesh of one; the second machine attacks it, then joins.
 bother() {
     if ((LAB_INDEX == 1)); then
         ib_up siw0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Native multicast over rxe as in IPoIB: a receiver must join at the IP level besides attaching.
 
-Two guests. `program` is the compiled multicast.c.
+Two machines. `program` is the compiled multicast.c.
 """
 
 import socket
@@ -17,7 +17,7 @@ QUIET_S = 0.5  # a datagram that is going to come takes well under a millisecond
 
 
 def receive(program: str) -> None:
-    """Attach, let the other guest send, join at the IP level, let it send again; print the datagrams."""
+    """Attach, let the other machine send, join at the IP level, let it send again; print the datagrams."""
     _device()
     with subprocess.Popen([program, "receive", MGID], stdout=subprocess.PIPE) as receiver:
         assert receiver.stdout is not None

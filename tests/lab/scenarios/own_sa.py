@@ -12,7 +12,7 @@ from ipoibu.base.addr import Gid, PKey
 from ipoibu.base.errors import IpoibuError
 from ipoibu.fabric.sa.client import SaClient
 from ipoibu.lab.machines.inside.links import link_local
-from ipoibu.lab.machines.scenarios.verbs_guest import on_the_wire
+from ipoibu.lab.machines.scenarios.verbs_machine import on_the_wire
 from ipoibu.proto.sa.records import link_params
 from ipoibu.wire import mgid
 

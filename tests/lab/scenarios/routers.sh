@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# routers.sh: a guest as one of two hosts with FRR, whose addresses are on `lo` alone; after verbs_host.sh
-# and judge_host.sh. /run/lab/frr.conf has the configuration of the first guest.
+# routers.sh: a machine as one of two hosts with FRR, whose addresses are on `lo` alone; after verbs_host.sh
+# and judge_host.sh. /run/lab/frr.conf has the configuration of the first machine.
 
 export FRR=/tmp/frr
 
@@ -26,7 +26,7 @@ frr_up() { # CLIENT DAEMON...: starts zebra and the daemons; zebra calls the las
     vtysh --vty_socket $FRR -f $FRR/conf >&2 || true # it complains of its own file in /etc
 }
 
-reaches() { # OTHER FORMAT: the other's address from ours, which have the guests' numbers in them
+reaches() { # OTHER FORMAT: the other's address from ours, which have the machines' numbers in them
     # shellcheck disable=SC2059
     ping -q -c 1 -W 1 -I "$(printf "$2" "$LAB_INDEX")" "$(printf "$2" "$1")" >/dev/null 2>&1
 }

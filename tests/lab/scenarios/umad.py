@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An SA client and a subnet administrator, on the real ib_umad of two guests.
+"""An SA client and a subnet administrator, on the real ib_umad of two machines.
 
-The guests' ports are RoCE, which routes a MAD by GID alone. So each port assumes that the other's LID
+The machines' ports are RoCE, which routes a MAD by GID alone. So each port assumes that the other's LID
 is 1 or 2, and every datagram gets a global route header.
 """
 
@@ -78,7 +78,7 @@ def _own_gid() -> Gid:
 
 
 def administrate() -> None:
-    """Answer until the other guest puts "done", but not between its "deaf" and its "back"."""
+    """Answer until the other machine puts "done", but not between its "deaf" and its "back"."""
     _prepare()
     requests = (Method.GET, Method.SET, Method.GET_TABLE, Method.DELETE)
     port = RocePort(SA_LID, Gid.parse(link_local(2)), requests)
@@ -108,7 +108,7 @@ def _is_put(key: str) -> bool:
 
 
 def ask() -> None:
-    """Print the answers of the other guest's SA."""
+    """Print the answers of the other machine's SA."""
     _prepare()
     meet("up")
     print(json.dumps(asyncio.run(_ask())))

@@ -12,7 +12,7 @@ as_user() { # COMMAND...: as a user without any capability
 # The kernel's interface is kernel0, with 10.9.0.INDEX and 10.8.0.10+INDEX; the user owns the TUN ib0, with
 # 10.8.0.INDEX.
 unprivileged_ready() { # MODE MEMLOCK_KIB
-    call verbs_guest:on_the_wire
+    call verbs_machine:on_the_wire
     kernel_start "$1"
     ip link set ib0 down
     ip link set ib0 name kernel0

@@ -15,7 +15,7 @@ meets_peer() { # the peer may be one that dials us, a while after both are up
     [[ $shown == *" LIVE "* ]]
 }
 
-# Pings, multicast and TCP between two guests. The first one receives.
+# Pings, multicast and TCP between two machines. The first one receives.
 converse() { # DEVICE [OPTION...]
     local other=$((3 - LAB_INDEX)) streams=1
     [[ " $* " != *" --queues "* ]] || streams=8 # so that every queue has some
@@ -67,7 +67,7 @@ join_in() { # PROGRAM [ARG...]
 
 # A port with the MTU of ordinary Ethernet: `ipoibu up` refuses IPv6, and IPv4 works.
 narrow_host() {
-    call verbs_guest:on_a_veth 1500
+    call verbs_machine:on_a_veth 1500
     ipoibu up ib0 --device rxe0 --address fd00:9::1/64 && return 1
     : >/tmp/ib0.log
     ipoibu up ib0 --device rxe0 --address 10.9.0.1/24 >>/tmp/ib0.log 2>&1 &

@@ -14,7 +14,7 @@ from ipoibu import Endpoint, EndpointConfig
 from ipoibu.base.addr import MULTICAST_QPN, Gid, Qpn
 from ipoibu.base.ib import Destination
 from ipoibu.fabric.verbs.port import VerbsPort
-from ipoibu.lab.machines.scenarios.verbs_guest import DEVICE, on_a_veth, report, resources
+from ipoibu.lab.machines.scenarios.verbs_machine import DEVICE, on_a_veth, report, resources
 
 
 def own_device(cycles: str, handles: str) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Two endpoints of one process on one rxe port, while the device makes trouble.
 
-rxe loops back packets to itself, so one guest is enough. Each function writes a report.
+rxe loops back packets to itself, so one machine is enough. Each function writes a report.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ from ipoibu.base.ib import Destination
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.fabric.verbs.port import VerbsPort
 from ipoibu.lab.machines.inside.meeting import until
-from ipoibu.lab.machines.scenarios.verbs_guest import DEVICE, ipv4, on_a_veth, report, resources
+from ipoibu.lab.machines.scenarios.verbs_machine import DEVICE, ipv4, on_a_veth, report, resources
 from tests.unit.endpoint.queued import FakeQueues
 
 LEFT, RIGHT = "10.0.0.1", "10.0.0.2"

@@ -25,7 +25,7 @@ def test_the_lab_gets_the_same_options(
         asked.append((rounds, seconds, only))
         return {"median": {}, "targets": [], "rounds": rounds, "seconds": seconds}
 
-    monkeypatch.setattr("ipoibu.bench.guests.measure", measure)
+    monkeypatch.setattr("ipoibu.bench.machines.measure", measure)
     monkeypatch.chdir(tmp_path)
     assert main(["bench", "--lab", "--quick", "--only", "ethernet", "--json", "out.json"]) == 0
     assert asked == [(1, 1, ("ethernet",))]
@@ -39,7 +39,7 @@ def test_a_guest_that_fails_ends_the_lab_with_1(
     def fail() -> Path:
         raise LabError("no kernel")
 
-    monkeypatch.setattr("ipoibu.bench.guests.find_kernel", fail)
+    monkeypatch.setattr("ipoibu.bench.machines.find_kernel", fail)
     assert main(["bench", "--lab"]) == 1
     assert capsys.readouterr().err == "ipoibu: no kernel\n"
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Network and RDMA devices of a guest, for scenarios in Python: the functions of links.sh."""
+"""Network and RDMA devices of a machine, for scenarios in Python: the functions of links.sh."""
 
 import os
 import subprocess
 
 
 def link_local(index: int) -> str:
-    """Return the link-local address of vec0 of guest `index`; the first guest is 1."""
+    """Return the link-local address of vec0 of machine `index`; the first machine is 1."""
     return f"fe80::ff:fe00:{index:x}"
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# links.sh: network and RDMA devices of a guest.
+# links.sh: network and RDMA devices of a machine.
 #
 # Each function returns when its device is usable, or fails with one line on stderr. They poll without
-# starting programs, which takes long in a guest.
+# starting programs, which takes long in a machine.
 #
 # The MACs are locally administered (02:...): rxe makes its GUID from the modified EUI-64 of such an
 # address, and every link-local address here is predictable.
@@ -19,7 +19,7 @@ until_true() { # SECONDS WHAT COMMAND...: poll COMMAND every 20 ms
     done
 }
 
-link_local() { # INDEX: print the link-local address of guest INDEX's vec0; the first guest is 1
+link_local() { # INDEX: print the link-local address of machine INDEX's vec0; the first machine is 1
     printf 'fe80::ff:fe00:%x\n' "$1"
 }
 

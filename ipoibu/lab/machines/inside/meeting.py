@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Guests of one run wait for each other and exchange values; the protocol of meeting.sh."""
+"""Machines of one run wait for each other and exchange values; the protocol of meeting.sh."""
 
 import os
 import time
@@ -10,11 +10,11 @@ SHARE = Path("/run/lab")
 
 
 class Missed(Exception):
-    """The other guests did not come, or the value did not appear, in time."""
+    """The other machines did not come, or the value did not appear, in time."""
 
 
 def meet(name: str, timeout_s: float = 60) -> None:
-    """Return when every guest of the run has come to `name`; raise Missed after `timeout_s`."""
+    """Return when every machine of the run has come to `name`; raise Missed after `timeout_s`."""
     meetings = SHARE / "meetings"
     (meetings / f"{name}:{os.environ['LAB_NAME']}").touch()
     count = int(os.environ["LAB_COUNT"])
@@ -26,7 +26,7 @@ def meet(name: str, timeout_s: float = 60) -> None:
 
 
 def put(key: str, value: str) -> None:
-    """Publish `value` to the other guests, in one step."""
+    """Publish `value` to the other machines, in one step."""
     file = SHARE / "values" / key
     part = file.with_name(f"{key}.{os.environ['LAB_NAME']}")
     part.write_text(value + "\n")

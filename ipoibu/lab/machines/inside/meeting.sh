@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# meeting.sh: guests of one run wait for each other and exchange values.
+# meeting.sh: machines of one run wait for each other and exchange values.
 #
 # They use files in the run's directory, so meetings work before any link is up, and the test on the
-# host can take part. hostfs caches no names, so all guests see a file at once; `put` renames a
+# host can take part. hostfs caches no names, so all machines see a file at once; `put` renames a
 # finished file into place, so they see it whole. meeting.py speaks the same protocol.
 . "$LAB_INSIDE/links.sh"
 
@@ -12,7 +12,7 @@ all_met() { # NAME
     ((${#signs[@]} >= LAB_COUNT))
 }
 
-meet() { # NAME [SECONDS]: returns when every guest has come to this point
+meet() { # NAME [SECONDS]: returns when every machine has come to this point
     : >"/run/lab/meetings/$1:$LAB_NAME" || return 1
     until_true "${2:-60}" "the others at '$1'" all_met "$1"
 }

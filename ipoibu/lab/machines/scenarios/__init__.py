@@ -4,7 +4,7 @@
 Where to look:
 
 - `embedded`: two applications with an endpoint
-- `verbs_guest`: prepares a machine with rxe0
+- `verbs_machine`: prepares a machine with rxe0
 
 It imports: `lab.machines.inside`.
 

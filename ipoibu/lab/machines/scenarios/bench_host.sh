@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# bench_host.sh: a guest as one end of one contender's turn (ipoibu/bench/guests.py); after
-# verbs_host.sh and judge_host.sh. Guest 1 receives, guest 2 sends. Contenders: ethernet; kernel, ipoibu
+# bench_host.sh: a machine as one end of one contender's turn (ipoibu/bench/machines.py); after
+# verbs_host.sh and judge_host.sh. Machine 1 receives, machine 2 sends. Contenders: ethernet; kernel, ipoibu
 # and embedded (the data path in an application), each datagram or connected; perftest, UD or RC. The
-# guests write to /run/lab: the output of iperf3 (NAME.json) and ping, /proc/stat before and after
-# (stat-NAME-WHEN-GUEST), and for embedded and perftest bytes and microseconds.
+# machines write to /run/lab: the output of iperf3 (NAME.json) and ping, /proc/stat before and after
+# (stat-NAME-WHEN-MACHINE), and for embedded and perftest bytes and microseconds.
 
 bench_up() { # CONTENDER MODE
     case $1 in
@@ -18,7 +18,7 @@ bench_up() { # CONTENDER MODE
     esac
 }
 
-account() { # NAME: writes what the guest's one CPU has done so far
+account() { # NAME: writes what the machine's one CPU has done so far
     head -n 1 /proc/stat >"/run/lab/stat-$1-$LAB_INDEX"
 }
 
@@ -39,7 +39,7 @@ bench_stream() { # NAME SECONDS [OPTION...] of iperf3
 }
 
 # perftest uses events, because a program that polls leaves rxe no time on one CPU. With events it takes a
-# number of messages rather than a time. It counts cycles, which a guest cannot, so its own figures are
+# number of messages rather than a time. It counts cycles, which a machine cannot, so its own figures are
 # 0 here: this times a run of many messages and a run of few. perftest waits two minutes for a lost
 # datagram; this gives up sooner.
 bench_perftest() { # MODE SECONDS

@@ -7,7 +7,7 @@ from ipaddress import ip_interface
 
 from ipoibu import Endpoint, EndpointConfig
 from ipoibu.lab.machines.inside.meeting import SHARE, meet, until
-from ipoibu.lab.machines.scenarios.verbs_guest import DEVICE, ipv4
+from ipoibu.lab.machines.scenarios.verbs_machine import DEVICE, ipv4
 
 SINK, SOURCE = "10.9.0.1", "10.9.0.2"
 PATIENCE_S = 20.0
@@ -16,7 +16,7 @@ SILENCE_S = 1.0  # after the last packet
 
 
 def stream(mode: str, mtu: str, seconds: str) -> None:
-    """Send packets of `mtu` bytes to guest 1, which writes bytes and microseconds to `embedded`."""
+    """Send packets of `mtu` bytes to machine 1, which writes bytes and microseconds to `embedded`."""
     is_sink = os.environ["LAB_INDEX"] == "1"
     with Endpoint(EndpointConfig("embedded", DEVICE, mode=mode, mtu=int(mtu))) as endpoint:
         endpoint.address_added(ip_interface(f"{SINK if is_sink else SOURCE}/24"))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# judge_host.sh: a guest as one host of a link on which the kernel's own ib_ipoib is the judge; after
+# judge_host.sh: a machine as one host of a link on which the kernel's own ib_ipoib is the judge; after
 # verbs_host.sh. A host is `kernel` (ib_ipoib on an rxe0 that looks like InfiniBand) or a device of
 # `ipoibu up`. Each attempt is a line in /run/lab/behaviours-NAME: the behaviour, and yes or no.
 
@@ -175,7 +175,7 @@ judge() { # HOST MODE
         else
             tried "it sends TCP over IPv4" stream_out "tcp4-$turn" "10.9.0.$other" -t 1
             tried "it sends TCP over IPv6" stream_out "tcp6-$turn" "fd00:9::$other" -t 1
-            tried "it sends UDP" stream_out "udp-$turn" "10.9.0.$other" -t 1 -u -b 5M -l 4000 # a guest's socket holds few packets
+            tried "it sends UDP" stream_out "udp-$turn" "10.9.0.$other" -t 1 -u -b 5M -l 4000 # a machine's socket holds few packets
         fi
         meet "streamed-$turn" 60
     done

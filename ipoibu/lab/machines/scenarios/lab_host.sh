@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# lab_host.sh: a guest as a host of `ipoibu lab --guests`; after verbs_host.sh and judge_host.sh. The
-# first guest shows the link or runs a command, the second one answers.
+# lab_host.sh: a machine as a host of `ipoibu lab --guests`; after verbs_host.sh and judge_host.sh. The
+# first machine shows the link or runs a command, the second one answers.
 
 show() { # COMMAND...: prints the command, then runs it
     printf '$ %s\n' "$*"

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# rails_host.sh: guest 1 has two rails to guest 2, and one of its wires is pulled in each round; after
-# verbs_host.sh and judge_host.sh. Guest 2 has one port. Contenders for guest 1: bond, the kernel's bonding
+# rails_host.sh: machine 1 has two rails to machine 2, and one of its wires is pulled in each round; after
+# verbs_host.sh and judge_host.sh. Machine 2 has one port. Contenders for machine 1: bond, the kernel's bonding
 # driver over two ib_ipoib, ipoibu with two devices, and connected, the same in connected mode, all beside
-# the kernel's ib_ipoib in guest 2; roce, ipoibu in both guests on ports that are RoCE (without the kernel argument rdma_rxe.ib). Guest 2 writes
+# the kernel's ib_ipoib in machine 2; roce, ipoibu in both machines on ports that are RoCE (without the kernel argument rdma_rxe.ib). Machine 2 writes
 # the output of ping of each round to /run/lab/ping-ROUND.
 
 readonly RAILS_ADDRESS=10.9.0.1
 
 rails_wire() { # CONTENDER: rxe0 on w0 and rxe1 on w1; their other ends, s0 and s1, and vec0 are ports of a bridge
     local n
-    call verbs_guest:seed || return 1
+    call verbs_machine:seed || return 1
     ip link add br0 mtu 9000 type bridge mcast_snooping 0 || return 1
     ip link set vec0 mtu 9000 addrgenmode none master br0 up || return 1
     ip link set br0 addrgenmode none up || return 1
@@ -86,7 +86,7 @@ no_other_queue_pair() { # each rail had its queue pair all the time
 
 rails_second() { # CONTENDER ROUNDS
     local round
-    call verbs_guest:on_the_wire || return 1
+    call verbs_machine:on_the_wire || return 1
     case $1 in
         roce) ib_up rxe0 --mtu "$IB_MTU" ;;
         connected) kernel_start connected ;;
@@ -116,7 +116,7 @@ has_peers() { # NUMBER: both rails reach so many hosts
     [[ $(rail_values peers) == "$1"$'\n'"$1" ]]
 }
 
-rails_spread() { # RoCE ports in both guests: flows go by both rails, and by one while the other has no wire
+rails_spread() { # RoCE ports in both machines: flows go by both rails, and by one while the other has no wire
     local other=10.9.0.$((3 - LAB_INDEX)) port before after
     rails_wire roce && ib_up rxe0 --device rxe1 --rail-mode balance-xor --mtu "$IB_MTU" || return 1
     meet up 60

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# verbs_host.sh: a guest as one IP-over-InfiniBand host: `ipoibu up` over rxe0, siw0 or soft:vec0.
+# verbs_host.sh: a machine as one IP-over-InfiniBand host: `ipoibu up` over rxe0, siw0 or soft:vec0.
 #
 # Addresses are 10.9.0.INDEX and fd00:9::INDEX; results for the test are files in /run/lab.
 
@@ -13,14 +13,14 @@ call() { # MODULE:FUNCTION [ARG...] of ipoibu.lab.machines.scenarios
 # soft:vec0@rxe0 has the control plane of an InfiniBand port (kernel argument rdma_rxe.ib=1).
 as_host() { # DEVICE FUNCTION [ARG...]
     case $1 in
-        rxe0) call verbs_guest:on_the_wire && "${@:2}" ;;
+        rxe0) call verbs_machine:on_the_wire && "${@:2}" ;;
         siw0) # a mesh runs over the addresses of its wire
-            call verbs_guest:seed && link_up vec0 9000 "10.8.0.$LAB_INDEX/24" || return 1
+            call verbs_machine:seed && link_up vec0 9000 "10.8.0.$LAB_INDEX/24" || return 1
             rdma_up siw0 siw vec0 && "${@:2}" ;;
         soft:vec0 | soft:vec0@rxe0)
             local mac enter=(ip netns exec host)
             read -r mac </sys/class/net/vec0/address
-            call verbs_guest:seed && ip netns add host && ip link set vec0 netns host || return 1
+            call verbs_machine:seed && ip netns add host && ip link set vec0 netns host || return 1
             if [[ $1 == *@rxe0 ]]; then # the control plane is a port of the same address on a separate wire
                 ip link add va address "$mac" type veth peer name vb || return 1
                 ip link set va addrgenmode eui64 mtu 9000 up && link_up vb && link_up va || return 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu lab --guests`: its options, what it prints and its exit code. No guest boots here."""
+"""`ipoibu lab --guests`: its options, what it prints and its exit code. No machine boots here."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ipoibu.lab.machines.judge import COMMON, LARGE
 from ipoibu.lab.machines.runner import Result
 
 
-class Guests:
-    """Stands for two guests: `results` are theirs, and they can do all `behaviours`."""
+class Machines:
+    """Stands for two machines: `results` are theirs, and they can do all `behaviours`."""
 
     def __init__(self) -> None:
         self.behaviours = [COMMON + LARGE["datagram"]] * 2
@@ -43,11 +43,11 @@ class Guests:
 
 
 @pytest.fixture
-def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
-    guests = Guests()
-    monkeypatch.setattr("ipoibu.lab.machines.link.boot", guests.boot)
+def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
+    machines = Machines()
+    monkeypatch.setattr("ipoibu.lab.machines.link.boot", machines.boot)
     monkeypatch.setattr("ipoibu.lab.machines.runner.find_kernel", lambda: Path("/nokernel"))
-    return guests
+    return machines
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,20 @@ def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
         (["--json"], "--guests --json needs --check"),
     ],
 )
-def test_an_option_that_guests_do_not_have_is_refused(
-    guests: Guests, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+def test_an_option_that_machines_do_not_have_is_refused(
+    machines: Machines, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     assert main(["lab", "--guests", *words]) == 2
     assert said in capsys.readouterr().err
-    assert guests.booted == []
+    assert machines.booted == []
 
 
-def test_a_check_that_passes_says_so(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_that_passes_says_so(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["lab", "--guests", "--check", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert guests.booted == [(("rxe0 (InfiniBand)", "kernel"), "judge", "datagram")]
+    assert machines.booted == [(("rxe0 (InfiniBand)", "kernel"), "judge", "datagram")]
     assert [host["host"] for host in report["hosts"]] == [
         "ipoibu on rxe0 (InfiniBand)",
         "the kernel's ib_ipoib",
@@ -85,34 +87,34 @@ def test_a_check_that_passes_says_so(guests: Guests, capsys: pytest.CaptureFixtu
 
 
 def test_what_a_host_did_not_do_fails_the_check(
-    guests: Guests, capsys: pytest.CaptureFixture[str]
+    machines: Machines, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    guests.behaviours[1] = guests.behaviours[1][1:]
+    machines.behaviours[1] = machines.behaviours[1][1:]
     assert main(["lab", "--guests", "--check"]) == 1
     seen = capsys.readouterr()
     assert f"FAIL  h2: {COMMON[0]}" in seen.out
     assert "27 of 28 checks passed" in seen.out
 
 
-def test_a_guest_that_fails_fails_the_check(
-    guests: Guests, capsys: pytest.CaptureFixture[str]
+def test_a_machine_that_fails_fails_the_check(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    guests.results[1] = guests.result("b", None, "Kernel panic")
+    machines.results[1] = machines.result("b", None, "Kernel panic")
     assert main(["lab", "--guests", "--check"]) == 1
-    assert "guest b: Kernel panic" in capsys.readouterr().err
+    assert "machine b: Kernel panic" in capsys.readouterr().err
 
 
-def test_the_exit_code_is_that_of_the_command(guests: Guests) -> None:
-    guests.results[0] = guests.result("a", 7)
+def test_the_exit_code_is_that_of_the_command(machines: Machines) -> None:
+    machines.results[0] = machines.result("a", 7)
     assert main(["lab", "--guests", "--mode", "connected", "--", "ls", "a b"]) == 7
-    [(hosts, *words)] = guests.booted
+    [(hosts, *words)] = machines.booted
     assert hosts == ("rxe0 (InfiniBand, no ib_cm)", "kernel")
     assert words == ["lab", "connected", "ls", "a b"]
 
 
-def test_a_guest_that_fails_is_an_error_of_the_lab(
-    guests: Guests, capsys: pytest.CaptureFixture[str]
+def test_a_machine_that_fails_is_an_error_of_the_lab(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    guests.results[0] = guests.result("a", None, "did not end within 5 s")
+    machines.results[0] = machines.result("a", None, "did not end within 5 s")
     assert main(["lab", "--guests"]) == 1
-    assert "guest a: did not end within 5 s" in capsys.readouterr().err
+    assert "machine a: did not end within 5 s" in capsys.readouterr().err

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu lab --guests`: ipoibu and the kernel's own ib_ipoib in two guests, on one link."""
+"""`ipoibu lab --guests`: ipoibu and the kernel's own ib_ipoib in two machines, on one link."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_NAMESPACES: Final = ("hosts", "fabric", "partitions", "underlay")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the link, check it or run a command in the first guest; return the exit code."""
+    """Show the link, check it or run a command in the first machine; return the exit code."""
     from ipoibu.lab.machines.link import Link
     from ipoibu.lab.machines.runner import find_kernel
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One guest: its abilities, its limits, and that it leaves nothing behind."""
+"""One machine: its abilities, its limits, and that it leaves nothing behind."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ import pytest
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines import runner
 from ipoibu.lab.machines.inside.meeting import until
-from ipoibu.lab.machines.runner import ROOT, Guest, GuestFailed, Result, python, run, shell
+from ipoibu.lab.machines.runner import ROOT, LabMachine, MachineFailed, Result, python, run, shell
 
 pytestmark = pytest.mark.lab
 
@@ -37,8 +37,8 @@ def session_of(leader: int) -> list[int]:
     return members
 
 
-def leader_of(guest: Guest) -> int:
-    fields = Path(f"/proc/self/fdinfo/{guest.pidfd}").read_text().split()
+def leader_of(machine: LabMachine) -> int:
+    fields = Path(f"/proc/self/fdinfo/{machine.pidfd}").read_text().split()
     return int(fields[fields.index("Pid:") + 1])
 
 
@@ -46,7 +46,9 @@ def test_output_and_exit_status_come_back(lab_kernel: Path, tmp_path: Path) -> N
     script = "echo out; echo err >&2; exit 7"
     result = boot(lab_kernel, shell(script), tmp_path)
     assert (result.status, result.output, result.failure) == (7, "out\nerr\n", None)
-    with pytest.raises(GuestFailed, match=r"(?s)guest a: exit status 7.*out\nerr\n.*Power down"):
+    with pytest.raises(
+        MachineFailed, match=r"(?s)machine a: exit status 7.*out\nerr\n.*Power down"
+    ):
         result.check()
 
 
@@ -64,7 +66,7 @@ def test_a_megabyte_of_output_arrives_whole_and_clean(lab_kernel: Path, tmp_path
     assert "a shout of the kernel" in result.kernel_log
 
 
-def test_code_of_pth_files_runs_in_no_guest(
+def test_code_of_pth_files_runs_in_no_machine(
     lab_kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hooks = {str(hook) for hook in runner._start_hooks()}
@@ -83,10 +85,10 @@ def test_code_of_pth_files_runs_in_no_guest(
     assert runner._start_hooks() == [place / "hook.pth"]
 
 
-def test_the_guest_can_write_nothing_of_the_host_but_its_run(
+def test_the_machine_can_write_nothing_of_the_host_but_its_run(
     lab_kernel: Path, tmp_path: Path
 ) -> None:
-    probe = ROOT / "tests" / "lab" / "written-by-a-guest"
+    probe = ROOT / "tests" / "lab" / "written-by-a-machine"
     script = f"""
         ! touch {probe} /usr/written /root/written 2>/dev/null
         echo private >/tmp/file; echo private >/run/file; echo private >/dev/shm/file
@@ -107,7 +109,7 @@ def test_the_environment_crosses_unharmed(lab_kernel: Path, tmp_path: Path) -> N
     assert result.output == value
 
 
-def test_the_guest_has_what_verbs_and_scenarios_need(
+def test_the_machine_has_what_verbs_and_scenarios_need(
     lab_kernel: Path, lab_release: str, tmp_path: Path
 ) -> None:
     script = """
@@ -136,10 +138,10 @@ def test_python_functions_run_with_arguments(lab_kernel: Path, tmp_path: Path) -
     assert "TypeError" in result.output
 
 
-def test_a_guest_that_runs_out_of_time_is_ended(lab_kernel: Path, tmp_path: Path) -> None:
+def test_a_machine_that_runs_out_of_time_is_ended(lab_kernel: Path, tmp_path: Path) -> None:
     result = boot(lab_kernel, shell("echo begun; sleep 1000"), tmp_path, timeout_s=3)
     assert result.status is None
-    said, doing = result.output.split("lab: when the run failed, this guest ran:\n")
+    said, doing = result.output.split("lab: when the run failed, this machine ran:\n")
     assert said == "begun\n"
     assert re.search(r"^lab: \d+ in \w+: sleep 1000$", doing, re.MULTILINE)
     assert result.failure == "did not end within 3 s"
@@ -155,7 +157,7 @@ def test_a_kernel_panic_is_a_failure_with_its_log(lab_kernel: Path, tmp_path: Pa
 
 def test_a_kernel_that_is_none_is_a_failure_with_a_reason(tmp_path: Path) -> None:
     result = boot(tmp_path / "nothing", shell("true"), tmp_path)
-    assert result.failure == "the guest ended without an exit status"
+    assert result.failure == "the machine ended without an exit status"
     assert "No such file" in result.kernel_log
 
 
@@ -164,13 +166,13 @@ def test_a_path_the_kernel_command_line_cannot_carry_is_refused(tmp_path: Path) 
         boot(tmp_path / "linux", shell("true"), tmp_path / "a b")
 
 
-def test_closing_a_guest_leaves_no_process_no_zombie_and_no_descriptor(
+def test_closing_a_machine_leaves_no_process_no_zombie_and_no_descriptor(
     lab_kernel: Path, tmp_path: Path
 ) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     busy = "for i in 1 2 3 4; do (while :; do :; done) & done; echo begun; sleep 1000"
-    with Guest(lab_kernel, shell(busy), tmp_path) as guest:
-        leader = leader_of(guest)
+    with LabMachine(lab_kernel, shell(busy), tmp_path) as machine:
+        leader = leader_of(machine)
         output = tmp_path / "a" / "output"
         until(lambda: output.read_text() == "begun\n", "the command")
         assert len(session_of(leader)) > 4
@@ -178,23 +180,23 @@ def test_closing_a_guest_leaves_no_process_no_zombie_and_no_descriptor(
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_all_of_a_guest_is_bound_to_its_cpu(lab_kernel: Path, tmp_path: Path) -> None:
+def test_all_of_a_machine_is_bound_to_its_cpu(lab_kernel: Path, tmp_path: Path) -> None:
     cpu = max(os.sched_getaffinity(0))
-    with Guest(lab_kernel, shell("echo begun; sleep 1000"), tmp_path, cpu=cpu) as guest:
+    with LabMachine(lab_kernel, shell("echo begun; sleep 1000"), tmp_path, cpu=cpu) as machine:
         until(lambda: (tmp_path / "a" / "output").read_text() == "begun\n", "the command")
         bound = []
-        for process in session_of(leader_of(guest)):
+        for process in session_of(leader_of(machine)):
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 bound.append(os.sched_getaffinity(process))
         assert len(bound) > 1
         assert bound == [{cpu}] * len(bound)
 
 
-def test_a_guest_dies_with_its_runner(lab_kernel: Path, tmp_path: Path) -> None:
+def test_a_machine_dies_with_its_runner(lab_kernel: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from ipoibu.lab.machines.runner import Guest, shell\n"
-        "guest = Guest(Path(sys.argv[1]), shell('while :; do :; done'), Path(sys.argv[2]))\n"
-        "guest.start(); print(guest._process.pid, flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from ipoibu.lab.machines.runner import LabMachine, shell\n"
+        "machine = LabMachine(Path(sys.argv[1]), shell('while :; do :; done'), Path(sys.argv[2]))\n"
+        "machine.start(); print(machine._process.pid, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(lab_kernel), str(tmp_path)],
@@ -204,6 +206,6 @@ def test_a_guest_dies_with_its_runner(lab_kernel: Path, tmp_path: Path) -> None:
     ) as runner:
         assert runner.stdout is not None
         leader = int(runner.stdout.readline())
-        until(lambda: len(session_of(leader)) > 1, "a guest process")
+        until(lambda: len(session_of(leader)) > 1, "a machine process")
         runner.kill()
-    until(lambda: session_of(leader) == [], "the end of the guest")
+    until(lambda: session_of(leader) == [], "the end of the machine")

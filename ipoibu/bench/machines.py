@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""ipoibu beside the kernel's own ib_ipoib, on the same software HCA in the same guests.
+"""ipoibu beside the kernel's own ib_ipoib, on the same software HCA in the same lab machines.
 
-`ipoibu bench --lab` runs it. Contenders take turns, round by round, each turn in two guests that were
-just booted, whose rxe0 looks like an InfiniBand port. A guest has one CPU and slow system calls, so
-compare ratios within one round, and the CPU time per byte of both guests together.
+`ipoibu bench --lab` runs it. Contenders take turns, round by round, each turn in two lab machines that were
+just booted, whose rxe0 looks like an InfiniBand port. A machine has one CPU and slow system calls, so
+compare ratios within one round, and the CPU time per byte of both machines together.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def take(kernel: Path, turn: Turn, seconds: int) -> Sample:
 
 
 def _take(kernel: Path, turn: Turn, seconds: int) -> Sample:
-    """Boot two guests and measure."""
-    script = source(*SCRIPTS, SCENARIOS / "bench_host.sh") + "call verbs_guest:on_the_wire\n"
+    """Boot two machines and measure."""
+    script = source(*SCRIPTS, SCENARIOS / "bench_host.sh") + "call verbs_machine:on_the_wire\n"
     script += f"bench {turn.contender} {turn.mode} {seconds}"
     with work_directory("bench") as directory:
         results = run(
@@ -108,7 +108,7 @@ def _take(kernel: Path, turn: Turn, seconds: int) -> Sample:
 
 
 def read(directory: Path, seconds: int) -> Sample:
-    """Read the files that the guests of a turn have written."""
+    """Read the files that the machines of a turn have written."""
     if (report := directory / "perftest").exists():
         return {"gbit_s": parse_perftest(report.read_text())}
     if (report := directory / "embedded").exists():
@@ -135,11 +135,11 @@ def read(directory: Path, seconds: int) -> Sample:
 
 
 def _busy_ns(directory: Path, name: str) -> float:
-    """Return the CPU time of both guests during a measurement."""
+    """Return the CPU time of both machines during a measurement."""
     ticks = 0
-    for guest in (1, 2):
+    for machine in (1, 2):
         after, before = (
-            parse_stat((directory / f"stat-{name}-{when}-{guest}").read_text())
+            parse_stat((directory / f"stat-{name}-{when}-{machine}").read_text())
             for when in ("after", "before")
         )
         ticks += after - before
@@ -196,7 +196,7 @@ def table(report: dict[str, Any]) -> str:
         for entry in report["targets"]
     ]
     head = (
-        "two guests, one stream, of TCP but for embedded and perftest;"
+        "two machines, one stream, of TCP but for embedded and perftest;"
         f" medians of {report['rounds']} rounds of {report['seconds']} s"
     )
     return "\n\n".join(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Prepares a guest with rxe0; every verbs scenario begins with this."""
+"""Prepares a machine with rxe0; every verbs scenario begins with this."""
 
 import fcntl
 import hashlib
@@ -18,7 +18,7 @@ DEVICE = "rxe0"
 
 
 def seed() -> None:
-    """Give the guest's kernel entropy, without which getrandom(2) and os.urandom block."""
+    """Give the machine's kernel entropy, without which getrandom(2) and os.urandom block."""
     entropy = hashlib.sha512(f"{time.time_ns()} {os.environ['LAB_NAME']}".encode()).digest()
     with open("/dev/random", "wb", buffering=0) as pool:
         fcntl.ioctl(
@@ -27,14 +27,14 @@ def seed() -> None:
 
 
 def on_the_wire(mtu: int = 9000) -> None:
-    """Make rxe0 on vec0, the wire to the other guests."""
+    """Make rxe0 on vec0, the wire to the other machines."""
     seed()
     link_up("vec0", mtu)
     rdma_up(DEVICE, "rxe", "vec0")
 
 
 def on_a_veth(mtu: int | str = 9000) -> None:
-    """Make rxe0 on va, the other end of vb, in a guest without others."""
+    """Make rxe0 on va, the other end of vb, in a machine without others."""
     seed()
     veth_pair("va", "vb", int(mtu))
     rdma_up(DEVICE, "rxe", "va")
