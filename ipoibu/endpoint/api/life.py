@@ -22,8 +22,10 @@ from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath.datapath import DataPath, PacketDevice, Pump
 from ipoibu.endpoint.handover import Handover
 from ipoibu.endpoint.interface.interface import Interface
+from ipoibu.endpoint.interface.port_follower import PortFollower
 from ipoibu.endpoint.interface.shell import Shell
-from ipoibu.endpoint.subnet.link import leave_link, params_of
+from ipoibu.endpoint.subnet.link import leave_link
+from ipoibu.endpoint.subnet.ports import Ports, SinglePort
 from ipoibu.fabric.base import Port
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.loop_thread import LoopThread, submit
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from ipoibu.endpoint.rails.rails import Rails
 
 _Result = TypeVar("_Result")
+
+Follow = Callable[[Interface], PortFollower]
 
 SETTLE_S: Final = 1.0  # how long cancelled tasks may take to end
 
@@ -87,49 +91,50 @@ class Life(Closing):
         with self._life:
             if self._interface is not None:
                 raise UsageError(f"{self.config.name}: the endpoint is open already")
-            rails = self._open_rails()
-            port = rails.port if rails is not None else self._take_port(self._kept)
+            ports, follow = self._open_ports()
             try:
-                self._set_up(port, rails)
+                self._set_up(ports, follow)
             except BaseException:
-                (rails or port).close()
+                ports.close()
                 raise
 
-    def _open_rails(self) -> Rails | None:
-        """Open the devices of an endpoint that has several."""
+    def _open_ports(self) -> tuple[Ports, Follow]:
+        """Open the device, or every one of several, and choose what follows them."""
         if not self.config.backups:
-            return None
-        from ipoibu.endpoint.rails.rails import Rails  # few interfaces have them
+            return SinglePort(self.config, self._take_port(self._kept)), lambda it: PortFollower()
+        from ipoibu.endpoint.interface.rail_follower import RailFollower  # few have several
+        from ipoibu.endpoint.rails.rails import Rails
 
         parent = self._parent_rails() if self._parent_rails is not None else None
-        return Rails.open(self.config, self._kept.port, parent)
+        rails = Rails.open(self.config, self._kept.port, parent)
+        return rails, lambda it: RailFollower(it, rails)
 
     def _shared_port(self) -> SharedPort:
         return self._opened().port.share()
 
     def _shared_rails(self) -> Rails:
-        rails = self._opened().rails
-        assert rails is not None, "the endpoint has several devices"
+        from ipoibu.endpoint.rails.rails import Rails
+
+        rails = self._opened().ports
+        assert isinstance(rails, Rails), "the endpoint has several devices"
         return rails
 
-    def _set_up(self, port: SharedPort, rails: Rails | None) -> None:
-        config = self.config
-        if rails is None:
-            params = params_of(port, config)
-        else:
-            params = rails.first_link()
-            port = rails.port
+    def _set_up(self, ports: Ports, follow: Follow) -> None:
+        params = ports.first_link()
+        port = ports.port
         try:
-            self._start(port, params, rails)
+            self._start(port, params, ports, follow)
         except BaseException:
-            leave_link(port, config.pkey)
+            leave_link(port, self.config.pkey)
             raise
 
-    def _start(self, port: SharedPort, params: PartitionParams, rails: Rails | None) -> None:
+    def _start(
+        self, port: SharedPort, params: PartitionParams, ports: Ports, follow: Follow
+    ) -> None:
         thread = LoopThread(f"ipoibu-{self.config.name}")
         try:
-            path = DataPath.open(self.config, port, self._device, params, rails)
-            interface = _interface(path, thread.loop, self._callbacks, rails)
+            path = DataPath.open(self.config, port, self._device, params, ports)
+            interface = Interface(path, thread.loop, self._callbacks, ports, follow)
         except BaseException:
             thread.loop.close()
             raise
@@ -227,19 +232,6 @@ class Life(Closing):
     @property
     def _pump(self) -> Pump:
         return self._opened().path.pump
-
-
-def _interface(
-    path: DataPath,
-    loop: asyncio.AbstractEventLoop,
-    callbacks: Callbacks,
-    rails: Rails | None,
-) -> Interface:
-    if rails is None:
-        return Interface(path, loop, callbacks)
-    from ipoibu.endpoint.interface.rail_follower import RailFollower  # few interfaces have rails
-
-    return Interface(path, loop, callbacks, rails, lambda it: RailFollower(it, rails))
 
 
 async def _settled() -> None:

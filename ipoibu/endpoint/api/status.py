@@ -7,7 +7,6 @@ Every function but `guests` runs on the interface's thread; `Endpoint`'s methods
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -67,9 +66,9 @@ def rails(interface: Interface) -> list[dict[str, Any]] | None:
     """The devices of an interface with several; None for one device. `peers` counts the hosts to which flows
     go by that device as by others; traffic counts from the last queue pair on. Both are None where only the
     active device has a queue pair."""
-    if interface.rails is None:
+    shown = interface.ports.snapshot(interface.loop.time())
+    if shown is None:
         return None
-    shown = interface.rails.snapshot(interface.loop.time())
     joined = None if interface.shell.is_severed else interface.path.joined
     usable = () if joined is None else joined.usable().values()
     for index, rail in enumerate(shown):
@@ -306,11 +305,7 @@ def stats(interface: Interface) -> dict[str, int]:
     pump, retired = interface.path.pump, interface.retired
     out = {name: value + retired[name] for name, value in pump.counters().items()}
     out |= {f"fabric.{name}": value for name, value in interface.fabric_counters().items()}
-    counts = interface.counts + interface.rc.port_counts
-    if interface.rails is not None:
-        counts = counts + interface.rails.sa_counters()
-    elif interface.port.sa is not None:
-        counts = counts + Counter(interface.port.sa.counters())
+    counts = interface.counts + interface.rc.port_counts + interface.ports.sa_counters()
     out |= {f"engine.{name}": value for name, value in sorted(counts.items())}
     out["engine.commands_dropped"] = pump.commands_dropped + retired["commands_dropped"]
     return out

@@ -11,7 +11,8 @@ Where to look:
 - `rerouting`: second look-ups after a change of routes
 - `heartbeat`: signs of life of the threads
 
-It imports: `_core`, `base`, `endpoint.config`, `endpoint.rails`, `fabric`, `proto`, `wire`.
+It imports: `_core`, `base`, `endpoint.config`, `endpoint.rails`, `endpoint.subnet`, `fabric`, `proto`,
+`wire`.
 
 Part of the core, but for `rc_shell`.
 

@@ -12,7 +12,6 @@ import errno
 import logging
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,6 @@ from ipoibu.base.limits import (
     FRAMES_MIN,
     GROUPS_MAX,
     NEIGH_MAX,
-    RAILS_JOINED_MAX,
     ROUTE_ANSWERS_MAX,
     ROUTES_MAX,
     SUPERFRAME_BYTES_MAX,
@@ -49,6 +47,7 @@ from ipoibu.proto.machine.transition import Observer
 
 if TYPE_CHECKING:
     from ipoibu.endpoint.rails.rails import Rails
+    from ipoibu.endpoint.subnet.ports import Ports
     from ipoibu.fabric.rails import RailsFabric
     from ipoibu.proto.rc.connection import RcConfig
 
@@ -86,10 +85,10 @@ class DataPath:
         port: SharedPort,
         device: PacketDevice,
         params: PartitionParams,
-        rails: Rails | None = None,
+        ports: Ports,
     ) -> Self:
-        """Make the queue pair and its pump, which does not run yet; with `rails`, whose active one has
-        `port`, a queue pair on each rail where that is possible.
+        """Make the queue pair and its pump, which does not run yet; `port` is that of `ports` which
+        carries the traffic, and each of them gets a queue pair where that is possible.
 
         Where the device may not pin the memory of all frames, both are made again with half as many.
         `LinkError` if the device refuses, `UsageError` for an MTU that does not fit the link.
@@ -97,7 +96,7 @@ class DataPath:
         frames = config.frames
         while True:
             try:
-                return cls._open(config, port, device, params, rails, frames=frames)
+                return cls._open(config, port, device, params, ports, frames=frames)
             except OSError as error:
                 if error.errno != errno.ENOMEM or frames // 2 < FRAMES_MIN:
                     raise _pump_error(port.info.device, error) from error
@@ -112,7 +111,7 @@ class DataPath:
         port: SharedPort,
         device: PacketDevice,
         params: PartitionParams,
-        rails: Rails | None,
+        ports: Ports,
         *,
         frames: int,
     ) -> Self:
@@ -120,7 +119,7 @@ class DataPath:
         is_connected = config.is_connected
         datagram_mtu_bytes, mtu_bytes = mtus_of(config, params)
         _check_queues(config, port, device)
-        fabric, joined = _open_fabric(config, port, params, datagram_mtu_bytes, rails)
+        fabric, joined = _open_fabric(config, port, params, datagram_mtu_bytes, ports)
         pumps: list[_core.Pump] = []
         try:
             tx_queues: Sequence[TxQueue] = ()
@@ -199,8 +198,8 @@ class DataPath:
     @property
     def hwaddr(self) -> HwAddr:
         """Our 20-byte address; the GID of an open port may change."""
-        accepts = self.config.is_connected and self.port.cm().accepts
-        return HwAddr(self.fabric.qpn, self.port.info.gid, RC_FLAG if accepts else 0)
+        flags = RC_FLAG if _accepts(self.config, self.port) else 0
+        return HwAddr(self.fabric.qpn, self.port.info.gid, flags)
 
     @property
     def event_fd(self) -> int | None:
@@ -260,6 +259,11 @@ def mtus_of(config: EndpointConfig, params: PartitionParams) -> tuple[int, int]:
     return min(ip_mtu(params, None, ipv6=False), mtu_bytes), mtu_bytes
 
 
+def _accepts(config: EndpointConfig, port: SharedPort) -> bool:
+    """Return whether peers may connect to us."""
+    return config.is_connected and port.cm().accepts
+
+
 def queues_of(device: PacketDevice) -> int:
     return 1 + len(device.others)
 
@@ -280,42 +284,13 @@ def _open_fabric(
     port: SharedPort,
     params: PartitionParams,
     datagram_mtu_bytes: int,
-    rails: Rails | None,
+    ports: Ports,
 ) -> tuple[Fabric, RailsFabric | None]:
     """The second fabric is the first one, if it has several rails."""
-    if rails is not None and _joins(config, port, rails):
-        from ipoibu.fabric.rails import RailsFabric  # few interfaces have them
-
-        joined = RailsFabric.open(
-            rails.ports,
-            rails.active,
-            rails.up(time.monotonic()),
-            params,
-            is_spreading=config.is_spreading,
-            is_connected=config.is_connected,
-            faults=config.faults,
-        )
+    joined = ports.open_joined(config, port, params)
+    if joined is not None:
         return joined, joined
     return _open_single(config, port, params, datagram_mtu_bytes), None
-
-
-def _joins(config: EndpointConfig, port: SharedPort, rails: Rails) -> bool:
-    """Return whether all rails get queue pairs, and not the active one alone."""
-    is_spreading = config.is_spreading
-    place = f"{port.info.device}/{port.info.port}: rail_mode {config.rail_mode}"
-    if is_spreading and port.sa is not None:
-        raise UsageError(f"{place} is for links without a subnet administrator: leave it out")
-    if is_spreading and not port.capabilities.rails:
-        raise UsageError(
-            f"{place} needs queue pairs for datagrams, which iWARP lacks: leave it out"
-        )
-    return (
-        len(rails.ports) <= RAILS_JOINED_MAX
-        and (config.queues, config.mesh) == (1, None)
-        and config.ethernet is None
-        and port.capabilities.rails
-        and port.capabilities.multicast
-    )
 
 
 def _open_single(
@@ -346,7 +321,7 @@ def _open_single(
             config.mesh,
             port.receptions,
             mtu_bytes=datagram_mtu_bytes,
-            takes_connections=config.is_connected and port.cm().accepts,
+            takes_connections=_accepts(config, port),
             underlay=port.underlay,
         )
     except BaseException:

@@ -35,6 +35,7 @@ from ipoibu.endpoint.interface.port_watch import PortWatch
 from ipoibu.endpoint.interface.shell import Shell
 from ipoibu.endpoint.interface.transitions import Transitions
 from ipoibu.endpoint.subnet.all_groups import AllGroupsWish
+from ipoibu.endpoint.subnet.ports import Ports
 from ipoibu.endpoint.subnet.subnet import Subnet
 from ipoibu.fabric.base import Fabric
 from ipoibu.fabric.flush import Flush
@@ -46,7 +47,6 @@ from ipoibu.proto.machine.transition import Topic, Transition
 
 if TYPE_CHECKING:
     from ipoibu.endpoint.dhcp.shell import DhcpShell
-    from ipoibu.endpoint.rails.rails import Rails
 
 _log = logging.getLogger(__name__)
 
@@ -61,14 +61,14 @@ class Interface:
         path: DataPath,
         loop: asyncio.AbstractEventLoop,
         callbacks: Callbacks,
-        rails: Rails | None = None,
-        follow: Callable[[Interface], PortFollower] = lambda interface: PortFollower(),
+        ports: Ports,
+        follow: Callable[[Interface], PortFollower],
     ) -> None:
         """Take over `path`, the data path to the link; nothing runs before `start`.
 
-        With `rails` the path is on the port of their active one, and `follow` makes what follows them.
+        The path is on the port of `ports` that carries the traffic, and `follow` makes what follows them.
         """
-        self.rails = rails
+        self.ports = ports
         self.config = path.config
         self.port = path.port
         self.path = path
@@ -213,7 +213,7 @@ class Interface:
 
     def close_ports(self) -> None:
         """Close the port, or those of all rails, after `close`."""
-        (self.rails or self.port).close()
+        self.ports.close()
 
     def stop(self) -> None:
         """Leave the groups and stop the pump; the caller then calls `close`."""
@@ -428,8 +428,8 @@ class Interface:
 
     async def find_link(self) -> PartitionParams:
         """Join the link again, and return the parameters that it has now."""
-        if self.rails is not None and self.rails.is_gone:
-            raise LinkError(self.rails.why())
+        if self.ports.is_gone:
+            raise LinkError(self.ports.why())
         return await self.subnet.find_link()
 
     def leave_link(self) -> None:
@@ -444,7 +444,7 @@ class Interface:
         """Make another queue pair and pump, over the same device, for the same engine; bring the link up."""
         self.subnet.note_pkey(params)
         before = self.path
-        path = DataPath.open(self.config, self.port, before.device, params, self.rails)
+        path = DataPath.open(self.config, self.port, before.device, params, self.ports)
         try:
             self.engine.note_renewed(params, path.hwaddr, path.datagram_mtu_bytes, path.guest_qpns)
             rc = path.connect(self.loop, self.counts, self.transitions.note)

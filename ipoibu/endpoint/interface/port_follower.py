@@ -4,13 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from ipoibu.base.addr import Gid
 from ipoibu.fabric.shared_port import SharedPort
 
+PORT_POLL_S: Final = 1.0  # the longest delay until we notice that a port went down or came back
+
 
 class PortFollower:
     """Every method runs on the interface's loop. Only `look` does something for a single port."""
+
+    @property
+    def period_s(self) -> float:
+        """How long after one look the next one comes."""
+        return PORT_POLL_S
 
     def look(self, port: SharedPort) -> bool:
         """Return whether `port`, which carries the traffic, is up."""

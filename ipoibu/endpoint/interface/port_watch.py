@@ -8,7 +8,6 @@ import logging
 from typing import Final
 
 from ipoibu.base.errors import LinkError
-from ipoibu.base.limits import RAIL_POLL_S
 from ipoibu.endpoint.interface.carrier import Carrier
 from ipoibu.endpoint.interface.port_follower import PortFollower
 from ipoibu.endpoint.interface_contract import InterfaceContract
@@ -16,11 +15,9 @@ from ipoibu.fabric.base import Port
 
 _log = logging.getLogger(__name__)
 
-PORT_POLL_S: Final = 1.0  # the longest delay until we notice that a port went down or came back
-
 
 class PortWatch:
-    """Looks at the port once a second, and when the device reports an event; every method runs on the
+    """Looks at the port regularly, and when the device reports an event; every method runs on the
     interface's loop."""
 
     def __init__(
@@ -38,8 +35,7 @@ class PortWatch:
 
     def start(self) -> None:
         """Look at the port regularly until `stop`."""
-        period_s = PORT_POLL_S if self._interface.rails is None else RAIL_POLL_S
-        self._timer = self._interface.loop.call_later(period_s, self._poll)
+        self._timer = self._interface.loop.call_later(self._follower.period_s, self._poll)
 
     def stop(self) -> None:
         if self._timer is not None:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from ipoibu.base.addr import Gid
 from ipoibu.base.device_name import device_text
+from ipoibu.base.limits import RAIL_POLL_S
 from ipoibu.endpoint.interface.interface import Interface
 from ipoibu.endpoint.interface.port_follower import PortFollower
 from ipoibu.endpoint.rails.backup_members import BackupMembers
@@ -26,6 +27,10 @@ class RailFollower(PortFollower):
         self._interface = interface
         self._rails = rails
         self._backups: BackupMembers | None = None
+
+    @property
+    def period_s(self) -> float:
+        return RAIL_POLL_S
 
     def start_monitor(self) -> None:
         interface, rails = self._interface, self._rails

@@ -21,12 +21,14 @@ from typing import Any, Final, Self
 from ipoibu.base.device_name import device_text
 from ipoibu.base.errors import Closed, IpoibuError, LinkError, NoSuchDevice, NotReady, UsageError
 from ipoibu.base.ib import PartitionParams
-from ipoibu.base.limits import RAIL_REOPEN_S
+from ipoibu.base.limits import RAIL_REOPEN_S, RAILS_JOINED_MAX
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.subnet.link import params_of
+from ipoibu.endpoint.subnet.ports import Ports, sa_counters
 from ipoibu.fabric.base import KeptPort
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.partition import provision
+from ipoibu.fabric.rails import RailsFabric
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.proto.machine.ratelimit import should_log
 from ipoibu.proto.rail_policy import RailPolicy, RailState, Reach, is_outdone
@@ -66,7 +68,7 @@ class Rail:
             _log.info("rail %s is down", self.place)
 
 
-class Rails:
+class Rails(Ports):
     """The rails of one interface. All methods but `open` run on the interface's loop."""
 
     def __init__(
@@ -148,7 +150,6 @@ class Rails:
 
     @property
     def is_gone(self) -> bool:
-        """True if the device of the active rail has gone, and no other rail is up."""
         return self._rails[self._active].is_gone
 
     def why(self) -> str:
@@ -213,15 +214,12 @@ class Rails:
         return True
 
     def sa_counters(self) -> Counter[str]:
-        """The sum of the counters of all rails' SA clients."""
         counts = self._sa_counts.copy()
         for rail in self._rails:
-            counts += _sa_counters(rail.port)
+            counts += sa_counters(rail.port)
         return counts
 
     def snapshot(self, now: float) -> list[dict[str, Any]]:
-        """Each rail's device, port, state ("active", "backup", "sharing", "joining", "down", "suspect" or
-        "absent") and the seconds since it came up or went down."""
         return [
             {
                 "device": rail.device,
@@ -246,7 +244,6 @@ class Rails:
         return "sharing" if self._config.is_spreading else "backup"
 
     def close(self) -> None:
-        """Close every port, after the interface has closed its data path."""
         self._is_closed = True
         for rail in self._rails:
             if rail.opening is not None:
@@ -282,7 +279,7 @@ class Rails:
         rail.is_gone = False
         if port is None:
             return
-        self._sa_counts += _sa_counters(port)
+        self._sa_counts += sa_counters(port)
         self._close(port)
 
     def _close(self, port: SharedPort) -> None:
@@ -290,6 +287,39 @@ class Rails:
             port.close()
         else:  # its SA client waits for answers
             self._loop.run_in_executor(None, port.close)
+
+    def open_joined(
+        self, config: EndpointConfig, port: SharedPort, params: PartitionParams
+    ) -> RailsFabric | None:
+        if not self._joins(config, port):
+            return None
+        return RailsFabric.open(
+            self.ports,
+            self.active,
+            self.up(time.monotonic()),
+            params,
+            is_spreading=config.is_spreading,
+            is_connected=config.is_connected,
+            faults=config.faults,
+        )
+
+    def _joins(self, config: EndpointConfig, port: SharedPort) -> bool:
+        """Return whether all rails get queue pairs, and not the active one alone."""
+        is_spreading = config.is_spreading
+        place = f"{port.info.device}/{port.info.port}: rail_mode {config.rail_mode}"
+        if is_spreading and port.sa is not None:
+            raise UsageError(f"{place} is for links without a subnet administrator: leave it out")
+        if is_spreading and not port.capabilities.rails:
+            raise UsageError(
+                f"{place} needs queue pairs for datagrams, which iWARP lacks: leave it out"
+            )
+        return (
+            len(self.ports) <= RAILS_JOINED_MAX
+            and (config.queues, config.mesh) == (1, None)
+            and config.ethernet is None
+            and port.capabilities.rails
+            and port.capabilities.multicast
+        )
 
     # ---- a device that comes, or comes back
 
@@ -369,10 +399,6 @@ def _check_like(config: EndpointConfig, first: SharedPort | None, other: SharedP
 
 def _text(port: SharedPort) -> str:
     return device_text(port.info.device, port.info.port)
-
-
-def _sa_counters(port: SharedPort | None) -> Counter[str]:
-    return Counter(port.sa.counters()) if port is not None and port.sa is not None else Counter()
 
 
 def _params(config: EndpointConfig, port: SharedPort) -> PartitionParams:

@@ -5,6 +5,7 @@ Where to look:
 
 - `subnet`: what the engine asks of a subnet that nobody administers
 - `sa_subnet`: its questions become requests to a subnet administrator
+- `ports`: the port that leads to the link, where there is one
 - `link`: the parameters of the link
 - `sa_link`: the same where a subnet administrator has them: joining the link
 - `all_groups`: who wants every group

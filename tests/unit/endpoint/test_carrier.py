@@ -84,7 +84,7 @@ def test_a_port_that_goes_down_takes_the_carrier_at_once(monkeypatch: pytest.Mon
 
 
 def test_an_endpoint_reports_its_link_with_the_ports_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipoibu.endpoint.interface.port_watch.PORT_POLL_S", 0.01)
+    monkeypatch.setattr("ipoibu.endpoint.interface.port_follower.PORT_POLL_S", 0.01)
     reports: list[tuple[bool, int | None]] = []
     port = FastPort()
     with Endpoint(

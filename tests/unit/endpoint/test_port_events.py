@@ -56,7 +56,7 @@ class TellingPort(MemoryPort):
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[TellingPort]:
-    monkeypatch.setattr("ipoibu.endpoint.interface.port_watch.PORT_POLL_S", 3600)
+    monkeypatch.setattr("ipoibu.endpoint.interface.port_follower.PORT_POLL_S", 3600)
     port = TellingPort()
     yield port
     os.close(port.event_fd)
