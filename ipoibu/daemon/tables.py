@@ -700,7 +700,10 @@ _HOST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CoreTable(Table):
-    """A table in C. `filled_by` is the test that fills it beyond its cap."""
+    """A table in C, which a program of ext/tests fills to twice its cap (table_rows.h).
+
+    `filled_by` is the test that fills it beyond its cap where those programs cannot: it needs a device.
+    """
 
     filled_by: str = ""
 
@@ -715,7 +718,6 @@ _CORE: Final = (
         "the engine makes room and tries again",
         "neigh_refused",
         True,
-        filled_by="next_hops_end_at_their_cap",
     ),
     CoreTable(
         "address handles",
@@ -726,7 +728,6 @@ _CORE: Final = (
         "the longest idle goes; else the engine makes room",
         "neigh_refused",
         True,
-        filled_by="at_the_cap_an_idle_handle_makes_room_and_without_one_it_is_enospc",
     ),
     CoreTable(
         "routes of the pump",
@@ -736,7 +737,6 @@ _CORE: Final = (
         116 + 24 * limits.ROUTE_HOPS_MAX,
         "the new route is not used",
         "commands_bad",
-        filled_by="routes_end_at_their_cap",
     ),
     CoreTable(
         "answers of the kernel about flows",
@@ -746,7 +746,6 @@ _CORE: Final = (
         214 + 24 * limits.ROUTE_HOPS_MAX,
         "all go",
         "route_answers_evicted",
-        filled_by="answers_about_flows_end_at_their_cap",
     ),
     CoreTable(
         "resolutions under way",
@@ -757,7 +756,6 @@ _CORE: Final = (
         "the former address with the same hash goes; budgets bound the resolutions",
         "tx_resolution_limited",
         True,
-        filled_by="a_scan_gets_a_third_at_once_and_then_its_share",
     ),
     CoreTable(
         "hosts that have answered",
@@ -766,7 +764,6 @@ _CORE: Final = (
         c_limits.RESOLUTION_KNOWN_SLOTS,
         4,
         "the former address with the same hash goes",
-        filled_by="hosts_that_have_answered_and_gateways_do_not_wait_behind_strangers",
         uncounted="the host waits among strangers, which `tx_resolution_limited` counts",
     ),
     CoreTable(
@@ -776,7 +773,6 @@ _CORE: Final = (
         c_limits.RESOLUTION_REFUSED_SLOTS,
         4,
         "the former address with the same hash goes",
-        filled_by="a_scanner_that_repeats_at_once_gains_nothing",
         uncounted="the address waits as a new one does, which `tx_resolution_limited` counts",
     ),
     CoreTable(
@@ -788,7 +784,6 @@ _CORE: Final = (
         "senders with the same hash share a place",
         "rx_control_limited",
         True,
-        filled_by="one_sender_and_all_strangers_together_have_a_bound",
     ),
     CoreTable(
         "questions by ARP and ND",
@@ -797,7 +792,6 @@ _CORE: Final = (
         c_limits.ADMISSION_SLOTS,
         32,
         "the former question with the same hash goes",
-        filled_by="questions_share_their_places",
         uncounted="the answer waits among strangers, which `rx_control_limited` counts",
     ),
     CoreTable(
@@ -809,7 +803,6 @@ _CORE: Final = (
         "senders with the same hash share a place",
         "rx_over_share",
         True,
-        filled_by="strangers_share_one_place",
     ),
     CoreTable(
         "guests in the pump",
@@ -819,7 +812,6 @@ _CORE: Final = (
         128,
         "the engine keeps the cap",
         "commands_bad",
-        filled_by="a_full_table_refuses_new_entries_and_changes_known_ones",
     ),
     CoreTable(
         "peers of a unicast link",
@@ -829,7 +821,6 @@ _CORE: Final = (
         256,
         "the new one is refused",
         "mesh_full",
-        filled_by="there_is_an_end_to_the_places",
         steps=limits.UNICAST_PEERS_MAX,
     ),
     CoreTable(
@@ -839,7 +830,6 @@ _CORE: Final = (
         limits.MESH_GROUPS_SHOWN,
         16,
         "the peer gets the messages to all groups",
-        filled_by="groups_of_a_peer_end_at_their_cap",
         uncounted="nothing is lost: the peer drops what it has not joined",
     ),
     CoreTable(
@@ -851,7 +841,6 @@ _CORE: Final = (
         "the new message is lost",
         "unicast_tx_full",
         True,
-        filled_by="too_many_casts_are_lost_and_counted_with_their_cookies",
     ),
     CoreTable(
         "hosts to which flows are spread over rails",
@@ -862,7 +851,6 @@ _CORE: Final = (
         "a neighbour of ours takes the place of a peer without traffic; others use one rail",
         "rails_peers_full",
         True,
-        filled_by="there_is_an_end_to_the_peers_and_those_in_use_stay",
     ),
     CoreTable(
         "hellos under way to hosts that have answered none",
@@ -873,7 +861,6 @@ _CORE: Final = (
         "the host gets none in return",
         "rails_hello_busy",
         True,
-        filled_by="a_flood_of_strangers_leaves_frames_to_peers",
     ),
     CoreTable(
         "control messages of peers of an iWARP mesh",

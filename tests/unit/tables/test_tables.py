@@ -96,13 +96,6 @@ def test_a_counter_is_explained(table: Table) -> None:
     assert not (table.counter and table.uncounted)
 
 
-@pytest.mark.parametrize("table", CORE, ids=name_of)
-def test_a_table_of_the_core_is_filled_by_a_test(table: CoreTable) -> None:
-    in_c = "".join(path.read_text("utf-8") for path in ROOT.glob("ext/**/tests/test_*.c"))
-    in_python = "".join(path.read_text("utf-8") for path in ROOT.glob("tests/unit/**/test_*.py"))
-    assert f"RUN({table.filled_by})" in in_c or f"def {table.filled_by}(" in in_python
-
-
 @pytest.mark.parametrize("table", [it for it in CORE if it.counter], ids=name_of)
 def test_a_table_of_the_core_is_logged_by_its_counter(table: CoreTable) -> None:
     """The core writes no log: the daemon reads its counters of drops (`drop_log.py`), and the engine logs
