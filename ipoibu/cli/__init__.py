@@ -18,6 +18,7 @@ Where to look:
 - `interrupts`: signals that end a command as Ctrl-C does
 - `journal`: log lines as entries of systemd's journal, with fields, by its native protocol
 - `lab`: ipoibu lab
+- `lab_doctor`: ipoibu lab doctor
 - `lab_machines`: ipoibu lab --guests
 - `log`: ipoibu log
 - `log_format`: the form of log lines on standard error, and their priorities in the journal

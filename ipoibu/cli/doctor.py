@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -70,7 +70,12 @@ def run(options: argparse.Namespace) -> int:
     findings += _peers(options)
     findings += silent
     findings += _taps(shown)
-    if options.json:
+    return report(findings, as_json=options.json)
+
+
+def report(findings: Sequence[Finding], *, as_json: bool) -> int:
+    """Print findings and their remedies; return the exit code, 1 if one of them is a failure."""
+    if as_json:
         print(json.dumps([finding.as_dict() for finding in findings], indent=2))
     else:
         width = max(len(finding.check) for finding in findings)

@@ -28,7 +28,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "lab",
         help="hosts in network namespaces or in virtual machines, for demonstrations and tests",
-        usage="ipoibu lab [options] [-- COMMAND ...]",
+        usage="ipoibu lab [options] [doctor] [-- COMMAND ...]",
         description="Build hosts in network namespaces, each with an interface ib0; check that"
         " they reach each other (--check), run COMMAND in the first one, or wait for Ctrl-C."
         " With --guests: boot two virtual machines with RDMA drivers of the kernel, one with ipoibu and one"
@@ -38,6 +38,13 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--guests",
         action="store_true",
         help="boot two virtual machines with kernels of their own, which the first run builds in minutes",
+    )
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=["doctor"],
+        metavar="doctor",
+        help="only say what this host lacks for the lab and its machines, and how to mend it",
     )
     parser.add_argument(
         "--hosts", metavar="N", type=_number, help="the number of hosts; 2 by default"
@@ -80,6 +87,10 @@ def _number(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.action == "doctor":
+        from ipoibu.cli import lab_doctor
+
+        return lab_doctor.run(options)
     if options.guests:
         from ipoibu.cli import lab_machines
 

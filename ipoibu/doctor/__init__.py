@@ -13,6 +13,7 @@ Where to look:
 - `membership`: limited members that reach nobody
 - `rails`: which rails carry traffic
 - `proxies`: why a proxy does not answer
+- `lab`: what the lab needs of its host
 - `guests`: who the guests are, who was refused
 
 It imports: `base`, `daemon`, `fabric`, `host`, `proto`, `wire`.

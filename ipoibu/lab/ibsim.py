@@ -46,6 +46,16 @@ class SimulationError(IpoibuError):
     """The simulated fabric cannot be started, or did not come up."""
 
 
+def missing() -> list[str]:
+    """Return the programs and libraries that this host lacks for a simulated fabric."""
+    lacking = [name for name in _PROGRAMS if shutil.which(name) is None]
+    return lacking if _libraries() else [*lacking, _LIBRARY]
+
+
+def _libraries() -> list[Path]:
+    return sorted(Path("/usr/lib").glob(f"*/{_LIBRARY}"))
+
+
 def port_guid(host: int) -> int:
     """Return the port GUID that ibsim gives to the n-th host; OpenSM runs on host 1."""
     return 0x100000 + 2 * host - 1
@@ -59,10 +69,8 @@ class Ibsim(Starting):
     """
 
     def __init__(self, directory: Path, hosts: int = 4) -> None:
-        missing = [name for name in _PROGRAMS if shutil.which(name) is None]
-        libraries = sorted(Path("/usr/lib").glob(f"*/{_LIBRARY}"))
-        if missing or not libraries:
-            what = ", ".join([*missing, *([] if libraries else [_LIBRARY])])
+        if lacking := missing():
+            what = ", ".join(lacking)
             raise SimulationError(f"{what} not found: apt-get install {' '.join(PACKAGES)}")
         if not 1 <= hosts <= HOSTS_MAX:
             raise SimulationError(f"ibsim serves up to {HOSTS_MAX} hosts, not {hosts}")
@@ -71,7 +79,7 @@ class Ibsim(Starting):
         self.partitions = directory / "partitions.conf"
         self._environment = {
             **os.environ,
-            "LD_PRELOAD": str(libraries[0]),
+            "LD_PRELOAD": str(_libraries()[0]),
             "IBSIM_SOCKNAME": f"ipoibu-{os.getpid()}-{secrets.token_hex(4)}",
             "OSM_TMP_DIR": str(directory),
             "OSM_CACHE_DIR": str(directory),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.runner import ROOT
+from ipoibu.lab.machines.runner import ROOT, check_kernel
 
 pytestmark = pytest.mark.lab
 
@@ -40,3 +40,7 @@ def test_memory_is_elsewhere_where_shared_memory_is_unfit(
         check=False,
     )
     assert done.stdout.splitlines() == ["booted", f"memory in {tmp_path}: /dev/shm {lack}"]
+
+
+def test_the_check_of_the_kernel_names_the_one_that_is_built(lab_kernel: Path) -> None:
+    assert check_kernel() == (0, f"built {lab_kernel}")

@@ -31,7 +31,7 @@ from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.memory import memory_place
 from ipoibu.lab.machines.wire import Wire
-from ipoibu.sandbox.libc import PR_SET_CHILD_SUBREAPER, prctl
+from ipoibu.sandbox.libc import PR_SET_CHILD_SUBREAPER, prctl, syscall
 
 ROOT = Path(__file__).resolve().parents[3]  # where the package is: the checkout or site-packages
 INSIDE = Path(__file__).resolve().parent / "inside"
@@ -43,6 +43,8 @@ STREAM_BYTES = 16 << 20  # kept of one machine's output; the runner drops the re
 GRACE_S = 3.0  # the other machines get this long to end when one machine has failed
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
 PRIVATE = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # each machine has its own, empty at first
+
+PTRACE = 101  # its number on x86_64: asm/unistd_64.h
 
 # Kernel argument: rxe devices look like InfiniBand ports (kernel/sources, rxe_ib.c).
 INFINIBAND = ("rdma_rxe.ib=1",)
@@ -109,6 +111,17 @@ def find_kernel() -> Path:
     if build.returncode != 0:
         raise LabError(f"{BUILD} failed with status {build.returncode}")
     return Path(build.stdout.strip())
+
+
+def check_kernel() -> tuple[int, str]:
+    """Return the exit status and the last line of `build --check`, which builds nothing."""
+    build = subprocess.run(["bash", BUILD, "--check"], capture_output=True, text=True, check=False)
+    return build.returncode, _tail(build.stdout or build.stderr, 1)
+
+
+def be_traced() -> None:
+    """Let the parent trace this process, as a machine's kernel traces its own; OSError if it may not."""
+    syscall(PTRACE, 0, 0, 0, 0)  # PTRACE_TRACEME
 
 
 def shell(script: str) -> list[str]:

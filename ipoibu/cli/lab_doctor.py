@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu lab doctor`: what this host lacks for the lab, each with the command that mends it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipoibu.base.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ipoibu.doctor.finding import Finding
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the findings; return 1 if the host lacks something that the lab cannot do without."""
+    from ipoibu.cli.doctor import report
+
+    if options.rest:
+        raise UsageError("lab doctor runs no COMMAND")
+    return report(list(_findings()), as_json=options.json)
+
+
+def _findings() -> Iterator[Finding]:
+    from ipoibu.doctor import lab as doctor
+    from ipoibu.doctor.machine import tun
+    from ipoibu.lab import ibsim
+    from ipoibu.lab.machines.memory import places
+    from ipoibu.lab.machines.runner import INSIDE, MEMORY_MIB, be_traced, check_kernel
+    from ipoibu.lab.user_namespace import enter_user_namespace
+
+    yield doctor.namespaces(enter_user_namespace)
+    yield tun()
+    yield doctor.simulator(ibsim.PACKAGES, ibsim.missing())
+    yield doctor.processor()
+    yield doctor.tracing(be_traced)
+    needed_bytes = 2 * MEMORY_MIB << 20
+    yield doctor.memory(needed_bytes, [(it.path, it.lack) for it in places(needed_bytes)])
+    yield doctor.path(INSIDE, Path(tempfile.gettempdir()))
+    yield doctor.kernel(*check_kernel())
+    yield from doctor.programs()
+    yield doctor.verbs()
