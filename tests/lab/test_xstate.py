@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Machines on a host whose processor has more floating-point state than the kernel reserved."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipoibu.lab.machines.runner import run, shell
+from tests.lab import wide_host
+
+pytestmark = pytest.mark.lab
+
+# Processes that fork, fault pages in, take signals and share a processor while they compute.
+SCRIPT = r"""
+    for each in 1 2 3; do
+        awk 'BEGIN { for (; n < 40000; n++) total += sqrt(n); printf "%.3f\n", total }' &
+    done
+    wait
+    timeout 0.2 sleep 5 || echo "status $?"
+"""
+
+
+@pytest.mark.parametrize("size_bytes", [11008, 40000], ids=["amx", "unheard-of"])
+def test_a_machine_runs_where_the_state_is_larger_than_2696_bytes(
+    lab_kernel: Path, tmp_path: Path, size_bytes: int
+) -> None:
+    report = tmp_path / "report"
+    kernel = tmp_path / "linux"
+    words = [sys.executable, wide_host.__file__, str(size_bytes), str(report), str(lab_kernel)]
+    kernel.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    kernel.chmod(0o755)
+    [result] = run(kernel, [shell(SCRIPT)], directory=tmp_path / "run")
+    assert result.check().output == "5333233.126\n" * 3 + "status 124\n"
+    counts = json.loads(report.read_text())
+    assert counts.pop("gets") > 1000
+    assert counts.pop("sets") > 1000
+    assert counts == {"refused": 0, "damaged": 0}
