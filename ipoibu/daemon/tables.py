@@ -881,7 +881,7 @@ _CORE: Final = (
         "the new datagram is lost",
         "drop_gsi",
         True,
-        filled_by="test_a_flood_of_datagrams_does_not_keep_interfaces_waiting",
+        filled_by="a_full_mailbox_counts_what_it_loses_and_takes_the_next_datagram_once_it_is_read",
     ),
 )
 
