@@ -214,7 +214,9 @@ class Daemon:
                 notify("READY=1\nSTATUS=up")
                 self._reloader = reloader
                 watchdog = Watchdog.of_service(
-                    lambda: [(it.name, it.progress) for it in (interface, *children.running)]
+                    lambda: [
+                        (it.name, it.endpoint.aprogress) for it in (interface, *children.running)
+                    ]
                 )
                 async with watchdog or contextlib.nullcontext():
                     await self._stopped(interface)

@@ -276,10 +276,6 @@ class HostedInterface:
         for wait in waits:
             wait.cancel()
 
-    async def progress(self) -> None:
-        """Return once the threads of the endpoint have made progress, for the watchdog."""
-        await self.endpoint.aprogress()
-
     def summary(self) -> str:
         addresses = [str(entry["address"]) for entry in self.endpoint.show()["addresses"]]
         return (

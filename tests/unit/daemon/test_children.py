@@ -77,9 +77,6 @@ class FakeChild:
         await asyncio.sleep(0)
         self.state = "closed"
 
-    async def progress(self) -> None:
-        await asyncio.sleep(0)
-
     @property
     def mtu(self) -> int:
         return 2044

@@ -114,9 +114,6 @@ class FakeInterface:
     async def close(self) -> None:
         self.state = "closed"
 
-    async def progress(self) -> None:
-        await asyncio.sleep(0)
-
     def summary(self) -> str:
         return self.config.name
 
