@@ -292,9 +292,7 @@ def test_invented_routers_and_prefixes_fill_neither_the_kernel_nor_the_place_of_
         assert router.run(forward).returncode == 0
 
         def reaches() -> bool:
-            """From an own address: the router has no route to those of invented prefixes."""
-            ping = ["ping", "-c1", "-W1", "-I", str(host.ipv6.ip), BEYOND]
-            return host.run(ping).returncode == 0
+            return host.run(["ping", "-c1", "-W1", BEYOND]).returncode == 0
 
         advertise_router(router, 0)
         until(reaches)
