@@ -6,6 +6,7 @@ first used: a machine imports parts of this package, and has no time for the res
 
 Where to look:
 
+- `artefacts`: fetches kernels and userlands, each with its SHA-256
 - `check`: checks that the hosts of a lab reach each other
 - `directory`: temporary directories that outlive no lab for long
 - `errors`: the error that all kinds of labs raise
