@@ -56,7 +56,7 @@ def the_machines_find_their_files(venv: Path, elsewhere: Path) -> None:
     )
     assert (build.returncode, build.stderr.strip()) == (
         2,
-        "lab-kernel: usage: build [--check]",
+        "lab-kernel: usage: build [--check] [--kernel RELEASE] [--flavour FLAVOUR]",
     )
 
 
