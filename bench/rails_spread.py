@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipoibu.bench.environment import environment
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 SECOND: Final = ("--device", "soft:eth1")
@@ -45,7 +45,7 @@ def _run(host: Host, command: str) -> None:
 @contextmanager
 def _hosts(options: Sequence[str]) -> Iterator[tuple[Host, Host]]:
     """Two hosts with two shaped wires, whose interfaces have these options, too."""
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         first, second = lab.hosts
         other = second.namespace.path.name
         for host in lab.hosts:

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Final
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 MODES: Final = ("datagram", "connected")
@@ -46,7 +46,7 @@ def _lay(first: Host, second: Host) -> None:
 def lost(mode: str, rounds: int) -> list[int]:
     """Return the requests that are lost in each round."""
     found = []
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         first, second = lab.hosts
         _lay(first, second)
         first.options, second.options = ["--device", "soft:eth1", "--mode", mode], ["--mode", mode]
@@ -88,7 +88,7 @@ def _is_settled(host: Host) -> bool:
 def lost_by_both(mode: str, rounds: int) -> list[int]:
     """Return the requests that are lost in each round, when both hosts lose the active wire at once."""
     found = []
-    with Lab(3, start=False) as lab:
+    with NamespaceLab(3, start=False) as lab:
         first, second, switches = lab.hosts
         _lay_apart((first, second), switches)
         for host in (first, second):

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from ipoibu.base.addr import Gid, HwAddr, PKey, Qpn
 from ipoibu.base.limits import MESH_PORT
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.wire import mesh, mgid
 from ipoibu.wire.mesh import Greeting, Operation
@@ -194,7 +194,7 @@ def one_broadcast(host: Host) -> float:
 
 def measure(count: int, *, has_key: bool) -> dict[str, object]:
     with ExitStack() as stack:
-        lab = stack.enter_context(Lab(2, start=False))
+        lab = stack.enter_context(NamespaceLab(2, start=False))
         host, other = lab.hosts
         host.options += ["--peer", "127.0.0.1:9"]
         if has_key:

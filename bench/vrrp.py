@@ -20,7 +20,7 @@ import threading
 import time
 from pathlib import Path
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 PORT = 7777
@@ -126,7 +126,7 @@ class Client:
         self._socket.close()
 
 
-def measure(lab: Lab, interface: str) -> tuple[float, float]:
+def measure(lab: NamespaceLab, interface: str) -> tuple[float, float]:
     """One round: the master stops, and comes back. Returns both gaps in s."""
     master, backup, host = lab.hosts
     client = Client(host, interface)
@@ -151,7 +151,7 @@ def measure(lab: Lab, interface: str) -> tuple[float, float]:
 
 
 def main(rounds: int) -> None:
-    with Lab(3) as lab:
+    with NamespaceLab(3) as lab:
         for host in lab.hosts:
             address = f"{NETS['eth0']}.{host.number}/24"
             host.run(["ip", "address", "add", address, "dev", "eth0"])

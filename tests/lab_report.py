@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.base.errors import IpoibuError
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 _QUESTIONS: Final = ("show", "peers", "neigh", "mcast", "conn", "stats")
@@ -24,10 +24,10 @@ _FAILURES: Final = (Exception, pytest.fail.Exception)
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Describe the labs while they still run: those that the test opens itself, and those of fixtures."""
-    close = Lab.__exit__
+    close = NamespaceLab.__exit__
 
     def describe_and_close(
-        lab: Lab,
+        lab: NamespaceLab,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
@@ -37,17 +37,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         close(lab, kind, error, trace)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lab, "__exit__", describe_and_close)
+        patch.setattr(NamespaceLab, "__exit__", describe_and_close)
         try:
             return (yield)
         except _FAILURES:
             for lab in getattr(item, "funcargs", {}).values():
-                if isinstance(lab, Lab):
+                if isinstance(lab, NamespaceLab):
                     item.add_report_section("call", "lab", describe(lab))
             raise
 
 
-def describe(lab: Lab) -> str:
+def describe(lab: NamespaceLab) -> str:
     """Return the state of each host, as far as its daemon answers, and its log."""
     return "\n".join(line for host in lab.hosts for line in _lines(host))
 

@@ -22,10 +22,10 @@ from typing import Any, Final, Protocol
 from ipoibu.base.errors import UsageError
 from ipoibu.bench.traffic import Ends, python
 from ipoibu.daemon.config.interface_config import InterfaceConfig
-from ipoibu.lab import NETDEV, Lab, LabError
+from ipoibu.lab import NETDEV, LabError, NamespaceLab
 from ipoibu.lab.host import Host
-from ipoibu.lab.lab import NETDEV_MTU
 from ipoibu.lab.namespace import LabNamespace
+from ipoibu.lab.namespace_lab import NETDEV_MTU
 from ipoibu.lab.underlay import host_address
 
 MTU: Final = 2044
@@ -54,7 +54,7 @@ class Running:
     sandboxes: Sequence[LabNamespace] = ()
     bound: str | None = None
 
-    def ends(self, lab: Lab) -> Ends:
+    def ends(self, lab: NamespaceLab) -> Ends:
         sender, receiver = self.sandboxes or [host.namespace for host in lab.hosts[:2]]
         return Ends(sender, receiver, self.address, self.bound or self.address, self.pids)
 
@@ -65,7 +65,7 @@ class Contender(Protocol):
     @property
     def name(self) -> str: ...
 
-    def running(self, lab: Lab) -> AbstractContextManager[Running]: ...
+    def running(self, lab: NamespaceLab) -> AbstractContextManager[Running]: ...
 
 
 def sh(host: Host, command: str) -> None:
@@ -75,7 +75,7 @@ def sh(host: Host, command: str) -> None:
         raise LabError(f"{host.name}: {command}: {(done.stderr or done.stdout).strip()}")
 
 
-def number_wire(lab: Lab) -> None:
+def number_wire(lab: NamespaceLab) -> None:
     """Give the wire IPv4 addresses, which the contenders use to reach each other."""
     for host in lab.hosts:
         sh(host, f"ip address add 10.78.0.{host.number}/24 dev {NETDEV}")
@@ -114,7 +114,7 @@ def wait_ready(
 
 
 @contextmanager
-def links(lab: Lab, name: str) -> Iterator[None]:
+def links(lab: NamespaceLab, name: str) -> Iterator[None]:
     """Remove the interface `name` from both hosts at the end."""
     try:
         yield
@@ -152,7 +152,7 @@ class Ipoibu:
     cpus: int = 1
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         there = len(os.sched_getaffinity(0))
         if there < self.cpus:
             raise Absent(f"it needs {self.cpus} CPUs, and there is {there}")
@@ -180,7 +180,7 @@ class Veth:
     name: str = "veth"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         yield Running(wire(lab.hosts[1]))
 
 
@@ -192,7 +192,7 @@ class Vxlan:
     link: str = "vx0"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         first, second = lab.hosts[:2]
         with links(lab, self.link):
             for host, other in ((first, second), (second, first)):
@@ -215,7 +215,7 @@ class Relay:
     link: str = "rl0"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         paths = [str(host.namespace.path) for host in lab.hosts[:2]]
         with processes() as started:
             command = python("ipoibu.bench.relay", self.link, *paths)
@@ -238,7 +238,7 @@ class Tunnel:
     link: str = "tn0"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         hosts = lab.hosts[:2]
         with processes() as started:
             for host, other in (hosts, hosts[::-1]):
@@ -266,7 +266,7 @@ class IbIpoib:
     link: str = field(default="ibb0")
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         parent = self._parent()
         with links(lab, self.link), contextlib.ExitStack() as stack:
             for host in lab.hosts[:2]:

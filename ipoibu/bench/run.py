@@ -31,7 +31,7 @@ from ipoibu.bench.report import summary
 from ipoibu.bench.sandboxes import Pasta, Run, Slirp4netns
 from ipoibu.bench.traffic import Sample, measures
 from ipoibu.bench.tunnels import Fastd, WireguardGo
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.underlay import LINK, underlay
 
 CONTENDERS: Final[tuple[Contender, ...]] = (
@@ -84,7 +84,7 @@ class Plan:
 def run(plan: Plan, log: Callable[[str], None]) -> dict[str, Any]:
     """Measure, and return the report as in the JSON; `log` gets a line for each step.
 
-    It needs what a `Lab` needs.
+    It needs what a `NamespaceLab` needs.
     """
     report: dict[str, Any] = {"environment": environment(), "rounds": plan.rounds}
     report |= {"seconds": plan.seconds, "streams": plan.streams, "underlay": plan.underlay}
@@ -119,7 +119,7 @@ def contest(
     below = underlay(plan.underlay)
     if below is not None:  # the other contenders use IPv4
         below = replace(below, versions=(4, 6))
-    with Lab(2, start=False, underlay=below) as lab:
+    with NamespaceLab(2, start=False, underlay=below) as lab:
         if below is None:
             number_wire(lab)
         for number in range(1, plan.rounds + 1):
@@ -138,7 +138,7 @@ def contest(
     return {name: samples for name, samples in runs.items() if samples}, absent, failed
 
 
-def turn(contender: Contender, lab: Lab, plan: Plan) -> Sample:
+def turn(contender: Contender, lab: NamespaceLab, plan: Plan) -> Sample:
     """Start a contender, measure everything, stop it."""
     began = time.monotonic()
     with contender.running(lab) as running:

@@ -18,7 +18,7 @@ from typing import Final
 
 from ipoibu.bench.contender import QUIET, Running, need, processes, sh, wait_ready, wire
 from ipoibu.bench.traffic import python
-from ipoibu.lab import NETDEV, Lab, LabError
+from ipoibu.lab import NETDEV, LabError, NamespaceLab
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.namespace import LabNamespace
 from ipoibu.rootless.process import children_of
@@ -49,7 +49,7 @@ def _has_address(sandbox: LabNamespace, text: str) -> bool:
 
 @contextmanager
 def _empty_sandboxes(
-    lab: Lab,
+    lab: NamespaceLab,
 ) -> Iterator[tuple[list[LabNamespace], list[int], list[subprocess.Popen[bytes]]]]:
     """Two user and network namespaces without a network, one on each host: the namespaces, the process that
     holds each, and a list for processes that end with them."""
@@ -77,7 +77,7 @@ class Run:
     options: tuple[str, ...] = ()
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         hosts = lab.hosts[:2]
         with ExitStack() as stack:
             started = stack.enter_context(processes())
@@ -104,7 +104,7 @@ class Pasta:
     name: str = "pasta"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         need("pasta")
         ports = f"{PORTS[0]}-{PORTS[-1]}"
         with _empty_sandboxes(lab) as (sandboxes, pids, started), ExitStack() as stack:
@@ -132,7 +132,7 @@ class Slirp4netns:
     name: str = "slirp4netns"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         need("slirp4netns")
         with (
             _empty_sandboxes(lab) as (sandboxes, pids, started),

@@ -13,7 +13,7 @@ from ipoibu._core import MemoryPort, MemorySwitch, Pump, QueueDevice
 from ipoibu.base.ib import Destination
 from ipoibu.base.route import key_of
 from ipoibu.bench import process
-from ipoibu.lab import Lab, LabError
+from ipoibu.lab import LabError, NamespaceLab
 
 NEIGHBOURS: Final = (1, 100, 10_000, 100_000)
 HOSTS: Final = (2, 4, 8)
@@ -89,7 +89,7 @@ def hosts(counts: tuple[int, ...] = HOSTS) -> list[dict[str, float]]:
     rows = []
     for count in counts:
         began = time.monotonic()
-        with Lab(count) as lab:
+        with NamespaceLab(count) as lab:
             up = time.monotonic()
             first, *others = lab.hosts
             for other in others:

@@ -22,7 +22,7 @@ from ipoibu.bench.contender import (
     wait_ready,
     wire,
 )
-from ipoibu.lab import Lab, LabError
+from ipoibu.lab import LabError, NamespaceLab
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.host import Host
 
@@ -44,7 +44,7 @@ class WireguardGo:
     name: str = "wireguard-go"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         need("wireguard-go", "wg")
         hosts = lab.hosts[:2]
         # All namespaces share the directory of its control sockets, so the names must be unique.
@@ -79,7 +79,7 @@ class Fastd:
     link: str = "fd0"
 
     @contextmanager
-    def running(self, lab: Lab) -> Iterator[Running]:
+    def running(self, lab: NamespaceLab) -> Iterator[Running]:
         need("fastd")
         hosts = lab.hosts[:2]
         with work_directory("bench") as work, links(lab, self.link), processes() as started:

@@ -20,7 +20,7 @@ from ipoibu.cli.options import add_options, as_arguments, given
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
-    from ipoibu.lab import Lab
+    from ipoibu.lab import NamespaceLab
     from ipoibu.lab.subnet import LabSubnet
 
 
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         return lab_machines.run(options)
 
     from ipoibu.daemon.config.interface_config import InterfaceConfig
-    from ipoibu.lab import Lab
+    from ipoibu.lab import NamespaceLab
     from ipoibu.lab.underlay import underlay
     from ipoibu.lab.user_namespace import enter_user_namespace
 
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     began = time.monotonic()
     with (
         Interrupts() as interrupts,
-        Lab(
+        NamespaceLab(
             hosts,
             device=options.device or "soft",
             options=further,
@@ -154,7 +154,7 @@ def _subnet(options: argparse.Namespace, hosts: int) -> LabSubnet | None:
     return LabSubnet(hosts, partitions)
 
 
-def _introduce(lab: Lab, seconds: float) -> None:
+def _introduce(lab: NamespaceLab, seconds: float) -> None:
     print(f"{len(lab.hosts)} hosts up in {seconds:.1f} s")
     for host in lab.hosts:
         shown = host.ask("show")
@@ -163,7 +163,7 @@ def _introduce(lab: Lab, seconds: float) -> None:
         print(f"    {host.ipv4} {host.ipv6}", flush=True)
 
 
-def _check(lab: Lab, report: dict[str, Any], *, quiet: bool) -> int:
+def _check(lab: NamespaceLab, report: dict[str, Any], *, quiet: bool) -> int:
     from ipoibu.lab.check import check
 
     outcomes = []
@@ -180,7 +180,7 @@ def _check(lab: Lab, report: dict[str, Any], *, quiet: bool) -> int:
     return 0 if ok else 1
 
 
-def _command(lab: Lab, command: list[str]) -> int:
+def _command(lab: NamespaceLab, command: list[str]) -> int:
     """Run the command in the first host with our terminal; returns its exit code as a shell does."""
     own = os.path.dirname(sys.executable)
     environment = {"PATH": f"{own}:{os.environ.get('PATH', os.defpath)}", **lab.environment()}
@@ -197,7 +197,7 @@ def _command(lab: Lab, command: list[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _stay(lab: Lab, interrupts: Interrupts, *, quiet: bool, is_own: bool) -> int:
+def _stay(lab: NamespaceLab, interrupts: Interrupts, *, quiet: bool, is_own: bool) -> int:
     from ipoibu.lab import LabError
 
     # `sigtimedwait` needs the signal blocked. Block it only now, since child processes inherit it.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Hosts for demonstrations, tests and benchmarks: in network namespaces, or in virtual machines.
 
-`Lab` has hosts in network namespaces, `ipoibu.lab.machines` boots kernels of their own. Names load when
-first used: a machine imports parts of this package, and has no time for the rest.
+`NamespaceLab` has hosts in network namespaces, `ipoibu.lab.machines` boots kernels of their own. Names
+load when first used: a machine imports parts of this package, and has no time for the rest.
 
 Where to look:
 
@@ -13,8 +13,8 @@ Where to look:
 - `host`: one host of a lab
 - `ibsim`: an InfiniBand fabric without hardware
 - `ibsim_host`: python -m ipoibu.lab.ibsim_host NETNS ARGUMENT ...
-- `lab`: hosts in network namespaces on one wire, for demonstrations, tests and benchmarks
 - `namespace`: named network namespaces, as ip netns makes them
+- `namespace_lab`: hosts in network namespaces on one wire, for demonstrations, tests and benchmarks
 - `subnet`: the subnet of a lab of InfiniBand hosts
 - `underlay`: routed underlays of a lab
 - `user_namespace`: labs of ordinary users
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ipoibu.lab.errors import LabError
     from ipoibu.lab.host import INTERFACE, NETDEV, Host
-    from ipoibu.lab.lab import HOSTS_MAX, Lab
+    from ipoibu.lab.namespace_lab import HOSTS_MAX, NamespaceLab
     from ipoibu.lab.subnet import LabSubnet
     from ipoibu.lab.user_namespace import enter_user_namespace
 
@@ -45,16 +45,16 @@ __all__ = [
     "INTERFACE",
     "NETDEV",
     "Host",
-    "Lab",
     "LabError",
     "LabSubnet",
+    "NamespaceLab",
     "enter_user_namespace",
 ]
 
 _HOMES = {
     "ipoibu.lab.errors": ("LabError",),
     "ipoibu.lab.host": ("INTERFACE", "NETDEV", "Host"),
-    "ipoibu.lab.lab": ("HOSTS_MAX", "Lab"),
+    "ipoibu.lab.namespace_lab": ("HOSTS_MAX", "NamespaceLab"),
     "ipoibu.lab.subnet": ("LabSubnet",),
     "ipoibu.lab.user_namespace": ("enter_user_namespace",),
 }

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 PATIENCE_S: Final = 30.0
@@ -64,7 +64,7 @@ class Outcome:
         )
 
 
-def check(lab: Lab) -> Iterator[Outcome]:
+def check(lab: NamespaceLab) -> Iterator[Outcome]:
     """Yield each outcome as it is known: ping and multicast between all pairs, TCP around a ring."""
     hosts = lab.hosts
     for family in ("ipv4", "ipv6"):

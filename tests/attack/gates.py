@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ipoibu.base.addr import IpAddress
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import INTERFACE, Host
 from tests.attack.attacker import Attacker
 from tests.attack.attacks import Flood
@@ -35,7 +35,7 @@ def slowed(rate: int, halvings: int) -> int:
 
 
 def share_of(
-    attacker: Attacker, lab: Lab, stream: Stream, floods: tuple[Flood, Flood], rate: int
+    attacker: Attacker, lab: NamespaceLab, stream: Stream, floods: tuple[Flood, Flood], rate: int
 ) -> float:
     """Return the stream's rate under the second flood, relative to its rate under the first."""
     rates = []

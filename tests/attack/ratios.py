@@ -20,7 +20,7 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Final
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import INTERFACE
 from tests.attack import attacks
 from tests.attack.attacker import Attacker
@@ -49,7 +49,7 @@ KINDS: Final[tuple[tuple[str, Callable[[Target], Flood], int], ...]] = (
 
 def rows(attacker: Attacker, mode: str, turns: int, seconds: float) -> Iterator[str]:
     """Yield a row of the table for each kind of packets, in one mode."""
-    with Lab(options=["--mode", mode]) as lab:
+    with NamespaceLab(options=["--mode", mode]) as lab:
         near, far = lab.hosts
         for host, interface in ((near, NEAR), (far, FAR)):
             host.run(["ip", "address", "add", str(interface), "dev", INTERFACE]).check_returncode()

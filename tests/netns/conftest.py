@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from ipoibu.host.netlink import Netlink
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import NETNS_DIR, LabNamespace
 from tests.attack.attacker import Attacker
@@ -60,23 +60,23 @@ def attacker(tmp_path_factory: pytest.TempPathFactory) -> Attacker:
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
+def lab() -> Iterator[NamespaceLab]:
     """Two hosts, up; for tests that leave them as they were."""
-    with Lab() as lab:
+    with NamespaceLab() as lab:
         yield lab
 
 
 @pytest.fixture(scope="module")
-def idle() -> Iterator[Lab]:
+def idle() -> Iterator[NamespaceLab]:
     """Two hosts without interfaces; for tests that leave them so."""
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         yield lab
 
 
 @pytest.fixture
-def bare() -> Iterator[Lab]:
+def bare() -> Iterator[NamespaceLab]:
     """Two hosts whose interfaces the test starts."""
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         yield lab
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import ipoibu
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 IPOIBU: Final = [sys.executable, "-m", "ipoibu.cli"]
@@ -33,7 +33,10 @@ class OrdinaryUser:
     @contextlib.contextmanager
     def pair(cls) -> Iterator[tuple[Self, Self]]:
         """One user of each of two hosts."""
-        with Lab(start=False) as lab, tempfile.TemporaryDirectory(prefix="ipt-") as directory:
+        with (
+            NamespaceLab(start=False) as lab,
+            tempfile.TemporaryDirectory(prefix="ipt-") as directory,
+        ):
             Path(directory).chmod(0o755)
             first, second = (cls(host, Path(directory)) for host in lab.hosts)
             yield first, second

@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import Final
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 PORT: Final = 7000
@@ -122,7 +122,7 @@ def lost_packets(host: Host, peer: Host, case: Case, changes: int, wait_s: float
 
 
 def main(changes: int) -> None:
-    with tempfile.TemporaryDirectory() as runtime, Lab() as lab:
+    with tempfile.TemporaryDirectory() as runtime, NamespaceLab() as lab:
         os.environ["IPOIBU_RUNTIME_DIR"] = runtime
         host, peer = lab.hosts
         prepare(peer)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 Until = Callable[..., Any]
@@ -30,14 +30,14 @@ table inet router {{
 """
 
 
-def route(lab: Lab, command: str) -> None:
+def route(lab: NamespaceLab, command: str) -> None:
     """Run a shell command in the router."""
     assert lab.router is not None
     with lab.router.popen(["sh", "-c", command]) as process:
         assert process.wait(60) == 0, command
 
 
-def confine(lab: Lab, rule: str = "") -> None:
+def confine(lab: NamespaceLab, rule: str = "") -> None:
     """Have the router forward neither multicast nor link-local addresses; `rule` is one more."""
     route(lab, f"nft -f - << END\n{_ROUTED_ONLY.format(rule)}\nEND")
 
@@ -65,7 +65,7 @@ def reaches(host: Host, target: object, *options: str) -> bool:
     return host.run(words).returncode == 0
 
 
-def start(lab: Lab, until: Until) -> None:
+def start(lab: NamespaceLab, until: Until) -> None:
     """Start all hosts, and wait until the first reaches the others."""
     lab.start()
     until(lambda: met(lab.hosts))

@@ -15,7 +15,7 @@ import pytest
 from ipoibu.base.addr import IpAddress
 from ipoibu.base.c_limits import ADMISSION_STRANGERS
 from ipoibu.base.limits import ADVERTISED_MAX, ROUTERS_UNPROVEN_MAX
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import INTERFACE, Host
 from tests.attack import attacks
 from tests.attack.attacker import Attacker, gid
@@ -85,13 +85,13 @@ LIES: Final[dict[str, Callable[[Target], Flood]]] = {
 
 
 @pytest.fixture(scope="module")
-def labs() -> Iterator[Callable[[str], Lab]]:
+def labs() -> Iterator[Callable[[str], NamespaceLab]]:
     """Two hosts in a mode; the tests of a mode share them."""
-    running: dict[str, Lab] = {}
+    running: dict[str, NamespaceLab] = {}
 
-    def lab(mode: str) -> Lab:
+    def lab(mode: str) -> NamespaceLab:
         if mode not in running:
-            running[mode] = Lab(options=["--mode", mode])
+            running[mode] = NamespaceLab(options=["--mode", mode])
             running[mode].__enter__()
         return running[mode]
 
@@ -111,7 +111,7 @@ def _target(host: Host, until: Until, mode: str) -> Target:
 
 @pytest.mark.parametrize(("mode", "kind"), KINDS)
 def test_a_flood_leaves_tcp_half_of_what_bad_packets_leave_and_then_all(
-    labs: Callable[[str], Lab], attacker: Attacker, until: Until, mode: str, kind: str
+    labs: Callable[[str], NamespaceLab], attacker: Attacker, until: Until, mode: str, kind: str
 ) -> None:
     lab = labs(mode)
     near, far = lab.hosts
@@ -130,7 +130,7 @@ def test_a_flood_leaves_tcp_half_of_what_bad_packets_leave_and_then_all(
 
 @pytest.mark.parametrize("mode", ["datagram", "connected"])
 def test_a_replay_of_the_stream_does_not_stop_it(
-    labs: Callable[[str], Lab], attacker: Attacker, mode: str
+    labs: Callable[[str], NamespaceLab], attacker: Attacker, mode: str
 ) -> None:
     """The stream's own packets, sent again in any order: TCP and RC drop them."""
     lab = labs(mode)
@@ -156,7 +156,7 @@ def _remote(connection: dict[str, Any]) -> int:
 
 
 def test_a_spoofing_host_that_knows_queue_pairs_ends_no_connection(
-    labs: Callable[[str], Lab], attacker: Attacker, until: Until
+    labs: Callable[[str], NamespaceLab], attacker: Attacker, until: Until
 ) -> None:
     """It sees no packet of the connections, but has the peer's address and all queue pair numbers."""
     near, far = labs("connected").hosts
@@ -207,7 +207,7 @@ def _new_addresses(kind: str) -> list[IpAddress]:
 
 @pytest.mark.parametrize("kind", NEIGHBOUR_FLOODS)
 def test_a_resolution_that_we_began_succeeds_within_a_second_beside_a_flood(
-    labs: Callable[[str], Lab], attacker: Attacker, until: Until, kind: str
+    labs: Callable[[str], NamespaceLab], attacker: Attacker, until: Until, kind: str
 ) -> None:
     near, far = labs("datagram").hosts
     addresses = _new_addresses(kind)
@@ -224,7 +224,7 @@ def test_a_resolution_that_we_began_succeeds_within_a_second_beside_a_flood(
 
 @pytest.mark.parametrize("kind", ["ARP introductions", "solicitations"])
 def test_five_thousand_messages_a_second_leave_tcp_more_than_half(
-    labs: Callable[[str], Lab], attacker: Attacker, until: Until, kind: str
+    labs: Callable[[str], NamespaceLab], attacker: Attacker, until: Until, kind: str
 ) -> None:
     near, far = labs("datagram").hosts
     flood = NEIGHBOUR_FLOODS[kind](_target(far, until, "datagram"))
@@ -239,7 +239,7 @@ def test_five_thousand_messages_a_second_leave_tcp_more_than_half(
 
 
 def test_invented_senders_are_refused_and_logged_and_a_new_host_is_reachable_at_once(
-    labs: Callable[[str], Lab], attacker: Attacker, until: Until
+    labs: Callable[[str], NamespaceLab], attacker: Attacker, until: Until
 ) -> None:
     near, far = labs("datagram").hosts
     refused, seconds = (counted(far, name) for name in REFUSALS)
@@ -285,7 +285,7 @@ def _routes(host: Host) -> int:
 def test_invented_routers_and_prefixes_fill_neither_the_kernel_nor_the_place_of_a_real_router(
     attacker: Attacker, until: Until, kind: str, most: int
 ) -> None:
-    with Lab() as lab:
+    with NamespaceLab() as lab:
         router, host = lab.hosts
         assert router.run(["ip", "address", "add", f"{BEYOND}/128", "dev", "lo"]).returncode == 0
         forward = ["sysctl", "-qw", "net.ipv6.conf.all.forwarding=1"]
@@ -318,7 +318,7 @@ def _contradictions(host: Host) -> int:
 
 @pytest.mark.parametrize("mode", ["datagram", "connected"])
 def test_the_interface_works_after_every_attack_and_reports_no_defect(
-    labs: Callable[[str], Lab], attacker: Attacker, until: Until, mode: str
+    labs: Callable[[str], NamespaceLab], attacker: Attacker, until: Until, mode: str
 ) -> None:
     near, far = labs(mode).hosts
     with Stream(near, far) as stream:

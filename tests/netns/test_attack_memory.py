@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.daemon.control.client import Client
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import INTERFACE, Host
 from tests.attack import attacks
 from tests.attack.attacker import Attacker
@@ -37,7 +37,7 @@ def _freeze(host: Host) -> None:
 def test_a_daemon_without_memory_ends_with_one_line_and_starts_again(
     attacker: Attacker, until: Until
 ) -> None:
-    with Lab() as lab:
+    with NamespaceLab() as lab:
         near, far = lab.hosts
         target = Target.of(far.ask("show"), far.ipv4.ip, far.ipv6.ip, 0)
         with Client(INTERFACE, far.namespace.path) as deaf:

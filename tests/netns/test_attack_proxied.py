@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from tests.attack import attacks
 from tests.attack.attacker import Attacker
 from tests.attack.attacks import Target
@@ -28,7 +28,7 @@ IN_A_ROW: Final = 3  # answers to a known host: one may come by chance
 def test_a_known_host_gets_answers_during_a_flood_of_questions_for_hosts_behind_a_proxy(
     attacker: Attacker, until: Until, sh: Any, delay: int
 ) -> None:
-    with Lab() as lab:
+    with NamespaceLab() as lab:
         near, router = lab.hosts
         sh(
             router,

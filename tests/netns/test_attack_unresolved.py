@@ -17,7 +17,7 @@ import pytest
 from ipoibu.base.addr import IpAddress
 from ipoibu.base.c_limits import RESOLUTIONS, RESOLUTIONS_PER_S
 from ipoibu.base.limits import RESOLUTION_REPEATS_BURST, RESOLUTION_REPEATS_PER_S
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import INTERFACE, Host
 from tests.attack import attacks, scan
 from tests.attack.attacker import Attacker
@@ -49,8 +49,8 @@ NEW: Final[list[IpAddress]] = [IPv4Address(f"10.78.0.{number}") for number in ra
 
 
 @pytest.fixture(scope="module", params=["datagram", "connected"])
-def lab(request: pytest.FixtureRequest, until: Until) -> Iterator[Lab]:
-    with Lab(options=["--mode", request.param]) as lab:
+def lab(request: pytest.FixtureRequest, until: Until) -> Iterator[NamespaceLab]:
+    with NamespaceLab(options=["--mode", request.param]) as lab:
         for host, interface in zip(lab.hosts, (NEAR, FAR), strict=True):
             words = ["ip", "address", "add", str(interface), "dev", INTERFACE]
             assert host.run(words).returncode == 0
@@ -70,7 +70,7 @@ def _scan(host: Host) -> Iterator[None]:
 
 
 def test_packets_of_invented_hosts_cost_tcp_what_bad_packets_cost_and_begin_no_resolution(
-    lab: Lab, attacker: Attacker
+    lab: NamespaceLab, attacker: Attacker
 ) -> None:
     near, far = lab.hosts
     missed = counted(far, "tx_missed")
@@ -90,7 +90,9 @@ def test_packets_of_invented_hosts_cost_tcp_what_bad_packets_cost_and_begin_no_r
     assert counted(far, "tx_missed") - missed < 100
 
 
-def test_a_scan_by_a_local_program_leaves_tcp_and_new_hosts_alone(lab: Lab, until: Until) -> None:
+def test_a_scan_by_a_local_program_leaves_tcp_and_new_hosts_alone(
+    lab: NamespaceLab, until: Until
+) -> None:
     near, far = lab.hosts
     sent, began = counted(near, "tx_multicast_packets"), time.monotonic()
     with Stream(near, far) as stream:

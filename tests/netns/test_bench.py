@@ -13,7 +13,7 @@ from ipoibu.bench.run import CONTENDERS, Plan, contest
 from ipoibu.bench.sandboxes import Pasta, Run, Slirp4netns
 from ipoibu.bench.traffic import request_response, tcp
 from ipoibu.cli.main import main
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 
 pytestmark = pytest.mark.netns
 
@@ -76,7 +76,7 @@ def test_a_short_run_fills_the_whole_report(
 def test_the_programs_run_in_sandboxes_of_contenders_without_privilege(
     contender: Contender,
 ) -> None:
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         number_wire(lab)
         with contender.running(lab) as running:
             ends = running.ends(lab)
@@ -102,7 +102,7 @@ def test_a_contender_for_more_cpus_than_there_are_is_absent(
 def test_options_that_this_version_refuses_make_a_contender_absent() -> None:
     odd = Ipoibu("odd", ("--mode", "telepathic"))
     with (
-        Lab(start=False) as lab,
+        NamespaceLab(start=False) as lab,
         pytest.raises(Absent, match="telepathic"),
         odd.running(lab),
     ):

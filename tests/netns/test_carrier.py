@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Until
 
@@ -33,7 +33,7 @@ def _speed(host: Host, name: str) -> str:
 
 
 def test_the_interface_has_a_carrier_while_its_port_is_up(
-    bare: Lab, tmp_path: Path, until: Until
+    bare: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     bare.start()
     first, second = bare.hosts
@@ -64,7 +64,9 @@ def test_the_interface_has_a_carrier_while_its_port_is_up(
     until(lambda: first.run(["ping", "-c1", "-W1", "10.77.0.2"]).returncode == 0)
 
 
-def test_applications_learn_from_the_routes_that_the_port_is_down(bare: Lab, until: Until) -> None:
+def test_applications_learn_from_the_routes_that_the_port_is_down(
+    bare: NamespaceLab, until: Until
+) -> None:
     bare.start()
     first = bare.hosts[0]
     assert first.run(["ip", "link", "set", "eth0", "down"]).returncode == 0

@@ -21,7 +21,7 @@ import pytest
 from ipoibu.base.errors import IpoibuError
 from ipoibu.base.limits import CHILDREN_MAX, INTERFACE_DESCRIPTORS, PROCESS_SPARE_DESCRIPTORS
 from ipoibu.daemon.control.client import Client
-from ipoibu.lab import Lab, LabError
+from ipoibu.lab import LabError, NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.behind import reaches
 
@@ -33,7 +33,7 @@ Until = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def green(lab: Lab, cli: Cli) -> Lab:
+def green(lab: NamespaceLab, cli: Cli) -> NamespaceLab:
     """Two hosts, each with ib0 and, in partition 0x8001, ib0.8001: 10.88.0.N/24 and fd88::N/64."""
     for host in lab.hosts:
         words = [f"--address=10.88.0.{host.number}/24", f"--address=fd88::{host.number}/64"]
@@ -55,15 +55,17 @@ def links(host: Host) -> set[str]:
 
 
 @pytest.mark.parametrize("target", ["10.88.0.2", "fd88::2", "fe80::200:ff:fe00:2%ib0.8001"])
-def test_children_of_two_hosts_reach_each_other(green: Lab, until: Until, target: str) -> None:
+def test_children_of_two_hosts_reach_each_other(
+    green: NamespaceLab, until: Until, target: str
+) -> None:
     until(lambda: reaches(green.hosts[0], target))
 
 
-def test_the_parents_go_on_beside_their_children(green: Lab, until: Until) -> None:
+def test_the_parents_go_on_beside_their_children(green: NamespaceLab, until: Until) -> None:
     until(lambda: reaches(green.hosts[0], str(green.hosts[1].ipv4.ip)))
 
 
-def test_a_childs_tcp_carries_data(green: Lab, sh: Sh) -> None:
+def test_a_childs_tcp_carries_data(green: NamespaceLab, sh: Sh) -> None:
     first, second = green.hosts
     server = second.namespace.popen(
         ["socat", "-u", "TCP-LISTEN:7,bind=10.88.0.2", "OPEN:/dev/null"]
@@ -80,7 +82,9 @@ def test_a_childs_tcp_carries_data(green: Lab, sh: Sh) -> None:
         server.wait()
 
 
-def test_a_child_is_shown_by_its_own_name_and_among_all(green: Lab, cli: Cli, until: Until) -> None:
+def test_a_child_is_shown_by_its_own_name_and_among_all(
+    green: NamespaceLab, cli: Cli, until: Until
+) -> None:
     host = green.hosts[0]
     until(lambda: reaches(host, "10.88.0.2"))
     (child,) = json.loads(cli(host, "show", "ib0.8001", "-j").stdout)
@@ -119,7 +123,7 @@ def test_a_child_is_shown_by_its_own_name_and_among_all(green: Lab, cli: Cli, un
     ],
 )
 def test_what_cannot_be_is_one_line_and_changes_nothing(
-    green: Lab, cli: Cli, words: tuple[str, ...], code: int, why: str
+    green: NamespaceLab, cli: Cli, words: tuple[str, ...], code: int, why: str
 ) -> None:
     host = green.hosts[0]
     before = links(host)
@@ -129,7 +133,7 @@ def test_what_cannot_be_is_one_line_and_changes_nothing(
     assert links(host) == before
 
 
-def test_a_name_that_is_taken_is_refused(green: Lab, cli: Cli, sh: Sh) -> None:
+def test_a_name_that_is_taken_is_refused(green: NamespaceLab, cli: Cli, sh: Sh) -> None:
     host = green.hosts[0]
     sh(host, "ip link add ib0.8005 type bridge")
     try:
@@ -161,7 +165,7 @@ FORGE = """
 
 
 @pytest.fixture
-def victim(bare: Lab, cli: Cli) -> tuple[Host, Host]:
+def victim(bare: NamespaceLab, cli: Cli) -> tuple[Host, Host]:
     """A host that only forges, and a host with a parent and a child in 0x8001."""
     forger, victim = bare.hosts
     victim.start()
@@ -202,7 +206,9 @@ def test_a_packet_with_another_partitions_key_is_dropped_and_counted(
         assert counts()[0] < seen + 20  # echoes of its own announcements at most
 
 
-def test_a_multicast_of_one_partition_does_not_arrive_in_another(green: Lab, until: Until) -> None:
+def test_a_multicast_of_one_partition_does_not_arrive_in_another(
+    green: NamespaceLab, until: Until
+) -> None:
     """MGIDs carry the P_Key, so no packet of the default partition reaches the child, and the reverse."""
     first, second = green.hosts
 
@@ -242,7 +248,9 @@ def rss(host: Host) -> int:
     return int(Path(f"/proc/{host.pid}/statm").read_text().split()[1]) * 4096
 
 
-def test_descriptors_threads_and_memory_stay_flat_over_50_children(bare: Lab, until: Until) -> None:
+def test_descriptors_threads_and_memory_stay_flat_over_50_children(
+    bare: NamespaceLab, until: Until
+) -> None:
     """Every queue pair has completion queues, and these have descriptors: flat means all are gone.
 
     A busy machine makes asyncio's pool start a thread where another one would do: it has six at most.
@@ -267,7 +275,9 @@ def test_descriptors_threads_and_memory_stay_flat_over_50_children(bare: Lab, un
     host.stop()
 
 
-def test_a_child_for_which_there_are_not_enough_descriptors_is_refused_in_words(bare: Lab) -> None:
+def test_a_child_for_which_there_are_not_enough_descriptors_is_refused_in_words(
+    bare: NamespaceLab,
+) -> None:
     host = bare.hosts[0]
     host.start()
     assert host.pid is not None
@@ -285,7 +295,7 @@ def test_a_child_for_which_there_are_not_enough_descriptors_is_refused_in_words(
 
 @pytest.mark.timeout(600)
 def test_as_many_children_as_may_be_come_up_under_the_usual_limit_of_descriptors(
-    bare: Lab,
+    bare: NamespaceLab,
 ) -> None:
     host = bare.hosts[0]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -327,7 +337,7 @@ PKEY_TABLE = """
 """
 
 
-def test_the_hcas_p_key_table_holds_the_keys_in_use(bare: Lab) -> None:
+def test_the_hcas_p_key_table_holds_the_keys_in_use(bare: NamespaceLab) -> None:
     done = bare.hosts[0].run([sys.executable, "-c", textwrap.dedent(PKEY_TABLE)])
     assert done.returncode == 0, done.stderr
     assert [json.loads(line.replace("0x", "")) for line in done.stdout.splitlines()] == [
@@ -340,7 +350,7 @@ def test_the_hcas_p_key_table_holds_the_keys_in_use(bare: Lab) -> None:
 
 
 @pytest.fixture
-def family(bare: Lab) -> Host:
+def family(bare: NamespaceLab) -> Host:
     """A host with ib0, ib0.8001 and ib0.8002."""
     host = bare.hosts[0]
     host.start()
@@ -404,7 +414,7 @@ def test_a_child_that_someone_deletes_is_gone_and_its_parent_stays(
 
 
 def test_a_signal_while_a_child_comes_up_ends_everything_cleanly(
-    bare: Lab, until: Until, sockets: Callable[[Host], Iterator[Path]]
+    bare: NamespaceLab, until: Until, sockets: Callable[[Host], Iterator[Path]]
 ) -> None:
     host = bare.hosts[0]
     host.start()
@@ -433,7 +443,7 @@ def test_a_file_makes_the_link_and_limited_members_talk_to_full_ones_only(
     file = tmp_path / "partitions.conf"
     members = f"{GUIDS[0]}=full, {GUIDS[1]}, {GUIDS[2]}=limited"
     file.write_text(f"# lab\ngreen=1, ipoib, mtu=5, Q_Key=0x1b1b, TClass=8 : {members};\n")
-    with Lab(3, options=["--partitions", str(file), "--pkey", "0x8001"]) as lab:
+    with NamespaceLab(3, options=["--partitions", str(file), "--pkey", "0x8001"]) as lab:
         full, limited, other = lab.hosts
         for host, membership in ((full, "full"), (limited, "limited"), (other, "limited")):
             shown = host.ask("show")
@@ -453,7 +463,7 @@ def test_a_file_makes_the_link_and_limited_members_talk_to_full_ones_only(
 
 
 def test_a_child_has_connections_with_a_host_that_is_in_no_other_partition(
-    bare: Lab, cli: Cli, sh: Sh, until: Until
+    bare: NamespaceLab, cli: Cli, sh: Sh, until: Until
 ) -> None:
     """Datagrams of queue pair 1 carry the connection's P_Key: the host takes no other."""
     one, other = bare.hosts
@@ -474,7 +484,7 @@ def test_a_child_has_connections_with_a_host_that_is_in_no_other_partition(
 
 
 def test_a_child_has_a_mode_and_routes_of_its_own(
-    bare: Lab, cli: Cli, sh: Sh, until: Until
+    bare: NamespaceLab, cli: Cli, sh: Sh, until: Until
 ) -> None:
     bare.start()
     words = ("--mode=connected", "--route=10.99.0.0/16,via=10.88.0.2")
@@ -500,7 +510,7 @@ def test_a_child_has_a_mode_and_routes_of_its_own(
 @pytest.fixture(scope="module")
 def idle(cli: Cli) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     """Run `ipoibu` in a host whose device no interface uses."""
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         yield lambda *words: cli(lab.hosts[0], *words)
 
 
@@ -542,7 +552,7 @@ def test_what_a_file_does_not_allow_is_one_line(
 
 
 def test_a_configuration_file_names_the_partitions_file_and_a_child_reads_it_again(
-    bare: Lab, tmp_path: Path
+    bare: NamespaceLab, tmp_path: Path
 ) -> None:
     partitions, config = tmp_path / "partitions.conf", tmp_path / "ib0.toml"
     partitions.write_text("Default=0x7fff, ipoib, Q_Key=0x55 : ALL=full;\n")

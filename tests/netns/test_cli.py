@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.behind import reaches
 from tests.netns.conftest import Until
@@ -44,21 +44,23 @@ def _up(cli: Cli, host: Host, *words: str, device: str = "soft:eth0") -> tuple[i
     return done.returncode, _one_line(done)
 
 
-def test_an_unknown_device_is_exit_code_3(idle: Lab, cli: Cli) -> None:
+def test_an_unknown_device_is_exit_code_3(idle: NamespaceLab, cli: Cli) -> None:
     for device in ("soft:eth9", "mlx5_7"):
         code, line = _up(cli, idle.hosts[0], device=device)
         assert code == 3
         assert device in line
 
 
-def test_a_device_that_is_down_says_how_to_bring_it_up(bare: Lab, cli: Cli, sh: Sh) -> None:
+def test_a_device_that_is_down_says_how_to_bring_it_up(
+    bare: NamespaceLab, cli: Cli, sh: Sh
+) -> None:
     sh(bare.hosts[0], "ip link set eth0 down")
     code, line = _up(cli, bare.hosts[0])
     assert code == 1
     assert "ip link set eth0 up" in line
 
 
-def test_a_device_without_ipv6_says_how_to_switch_it_on(bare: Lab, cli: Cli) -> None:
+def test_a_device_without_ipv6_says_how_to_switch_it_on(bare: NamespaceLab, cli: Cli) -> None:
     host = bare.hosts[0]
     host.namespace.inside(lambda: Path("/proc/sys/net/ipv6/conf/eth0/disable_ipv6").write_text("1"))
     code, line = _up(cli, host)
@@ -71,7 +73,7 @@ def test_a_device_without_ipv6_says_how_to_switch_it_on(bare: Lab, cli: Cli) -> 
 
 
 def test_an_mtu_too_small_for_ipv6_refuses_ipv6_addresses_and_routes(
-    bare: Lab, cli: Cli, sh: Sh
+    bare: NamespaceLab, cli: Cli, sh: Sh
 ) -> None:
     host = bare.hosts[0]
     sh(host, "ip link set eth0 mtu 1350")  # carries 1272
@@ -85,14 +87,16 @@ def test_an_mtu_too_small_for_ipv6_refuses_ipv6_addresses_and_routes(
     assert "1280" in line
 
 
-def test_an_mtu_that_the_port_does_not_carry_is_refused(bare: Lab, cli: Cli, sh: Sh) -> None:
+def test_an_mtu_that_the_port_does_not_carry_is_refused(
+    bare: NamespaceLab, cli: Cli, sh: Sh
+) -> None:
     sh(bare.hosts[0], "ip link set eth0 mtu 2200")
     code, line = _up(cli, bare.hosts[0], "--mtu", "4092")
     assert code == 1
     assert "a datagram of 2128, not 4096" in line
 
 
-def test_a_name_that_is_taken_is_exit_code_1(lab: Lab, cli: Cli) -> None:
+def test_a_name_that_is_taken_is_exit_code_1(lab: NamespaceLab, cli: Cli) -> None:
     code, line = _up(cli, lab.hosts[0])
     assert code == 1
     assert "'ib0' exists already" in line
@@ -103,7 +107,7 @@ def test_a_name_that_is_taken_is_exit_code_1(lab: Lab, cli: Cli) -> None:
     assert lab.hosts[0].ask("show")["state"] == "up"
 
 
-def test_a_device_that_another_interface_uses_is_exit_code_1(lab: Lab, cli: Cli) -> None:
+def test_a_device_that_another_interface_uses_is_exit_code_1(lab: NamespaceLab, cli: Cli) -> None:
     done = cli(lab.hosts[0], "up", "ib1", "--device", "soft:eth0")
     assert done.returncode == 1
     assert "4791" in _one_line(done)
@@ -124,14 +128,16 @@ def test_a_device_that_another_interface_uses_is_exit_code_1(lab: Lab, cli: Cli)
     ids=" ".join,
 )
 def test_a_malformed_option_is_exit_code_2_and_is_named(
-    idle: Lab, cli: Cli, words: list[str]
+    idle: NamespaceLab, cli: Cli, words: list[str]
 ) -> None:
     code, line = _up(cli, idle.hosts[0], *words)
     assert code == 2
     assert words[0] in line
 
 
-def test_a_route_that_the_kernel_refuses_carries_the_kernels_reason(idle: Lab, cli: Cli) -> None:
+def test_a_route_that_the_kernel_refuses_carries_the_kernels_reason(
+    idle: NamespaceLab, cli: Cli
+) -> None:
     code, line = _up(cli, idle.hosts[0], "--route", "10.9.0.0/16,via=10.200.0.1")
     assert code == 1
     assert "10.9.0.0/16" in line
@@ -149,14 +155,14 @@ def _as_nobody(
 
 
 @pytest.mark.root
-def test_without_privileges_nothing_starts_and_the_exit_code_is_4(idle: Lab) -> None:
+def test_without_privileges_nothing_starts_and_the_exit_code_is_4(idle: NamespaceLab) -> None:
     done = _as_nobody(idle.hosts[0], "up", "ib0", "--device", "soft:eth0")
     assert done.returncode == 4, done.stderr
     assert "root" in _one_line(done)
 
 
 @pytest.mark.root
-def test_another_user_may_not_look_at_an_interface(lab: Lab) -> None:
+def test_another_user_may_not_look_at_an_interface(lab: NamespaceLab) -> None:
     done = _as_nobody(lab.hosts[0], "show", "ib0")
     assert done.returncode == 4
     assert "root" in _one_line(done)
@@ -174,7 +180,7 @@ while True:
 
 
 @pytest.mark.root
-def test_a_command_believes_no_socket_of_another_user(idle: Lab) -> None:
+def test_a_command_believes_no_socket_of_another_user(idle: NamespaceLab) -> None:
     """Any user can make /tmp/ipoibu-UID first."""
     host = idle.hosts[0]
     with tempfile.TemporaryDirectory(dir="/tmp") as place:
@@ -199,7 +205,7 @@ def test_a_command_believes_no_socket_of_another_user(idle: Lab) -> None:
 
 
 @pytest.mark.root
-def test_the_doctor_without_privileges_says_so(idle: Lab) -> None:
+def test_the_doctor_without_privileges_says_so(idle: NamespaceLab) -> None:
     done = _as_nobody(idle.hosts[0], "doctor", "--device", "soft:eth0", "-j")
     assert done.returncode == 1
     findings = {each["check"]: each for each in json.loads(done.stdout)}
@@ -210,7 +216,7 @@ def test_the_doctor_without_privileges_says_so(idle: Lab) -> None:
 # Output
 
 
-def test_the_line_at_the_start_names_hwaddr_mtu_and_addresses(lab: Lab) -> None:
+def test_the_line_at_the_start_names_hwaddr_mtu_and_addresses(lab: NamespaceLab) -> None:
     host = lab.hosts[0]
     shown = host.ask("show")
     line = host.log().splitlines()[0]
@@ -225,7 +231,7 @@ def _json(cli: Cli, host: Host, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_show_has_stable_keys(lab: Lab, cli: Cli) -> None:
+def test_show_has_stable_keys(lab: NamespaceLab, cli: Cli) -> None:
     (shown,) = _json(cli, lab.hosts[0], "show", "-j")
     assert {
         "name",
@@ -254,14 +260,16 @@ def test_show_has_stable_keys(lab: Lab, cli: Cli) -> None:
     assert states["10.77.0.1"] == states["fd77::1"] == "preferred"
 
 
-def test_the_link_local_address_is_made_from_the_port_guid(lab: Lab, cli: Cli) -> None:
+def test_the_link_local_address_is_made_from_the_port_guid(lab: NamespaceLab, cli: Cli) -> None:
     """I1, I2: MAC 02:00:00:00:00:01 gives the GID fe80::ff:fe00:1 and the GUID 000000fffe000001."""
     (shown,) = _json(cli, lab.hosts[0], "show", "-j")
     assert shown["guid"] == "000000fffe000001"
     assert "fe80::200:ff:fe00:1" in {entry["address"] for entry in shown["addresses"]}
 
 
-def test_neighbours_groups_and_counters_are_shown(lab: Lab, cli: Cli, until: Until) -> None:
+def test_neighbours_groups_and_counters_are_shown(
+    lab: NamespaceLab, cli: Cli, until: Until
+) -> None:
     first, second = lab.hosts
     until(lambda: reaches(first, str(second.ipv4.ip)))
     (neighbour,) = [n for n in _json(cli, first, "neigh", "-j") if n["ip"] == "10.77.0.2"]
@@ -279,12 +287,12 @@ def test_neighbours_groups_and_counters_are_shown(lab: Lab, cli: Cli, until: Unt
     assert "10.77.0.1 preferred" in cli(first, "show").stdout
 
 
-def test_interfaces_of_one_name_in_two_namespaces_do_not_meet(lab: Lab, cli: Cli) -> None:
+def test_interfaces_of_one_name_in_two_namespaces_do_not_meet(lab: NamespaceLab, cli: Cli) -> None:
     hwaddrs = [_json(cli, host, "show", "ib0", "-j")[0]["hwaddr"] for host in lab.hosts]
     assert hwaddrs[0] != hwaddrs[1]
 
 
-def test_the_doctor_finds_a_healthy_device_healthy(idle: Lab, cli: Cli) -> None:
+def test_the_doctor_finds_a_healthy_device_healthy(idle: NamespaceLab, cli: Cli) -> None:
     done = cli(idle.hosts[0], "doctor", "--device", "soft:eth0", "-j")
     findings = {each["check"]: each["status"] for each in json.loads(done.stdout)}
     assert done.returncode == 0, findings
@@ -293,7 +301,7 @@ def test_the_doctor_finds_a_healthy_device_healthy(idle: Lab, cli: Cli) -> None:
 
 
 def test_the_doctor_finds_that_a_device_has_lost_its_multicast_and_the_remedy_helps(
-    idle: Lab, cli: Cli
+    idle: NamespaceLab, cli: Cli
 ) -> None:
     host = idle.hosts[0]
 
@@ -313,7 +321,7 @@ def test_the_doctor_finds_that_a_device_has_lost_its_multicast_and_the_remedy_he
     assert finding()["status"] == "ok"
 
 
-def test_the_doctor_names_our_interface_that_holds_the_port(lab: Lab, cli: Cli) -> None:
+def test_the_doctor_names_our_interface_that_holds_the_port(lab: NamespaceLab, cli: Cli) -> None:
     done = cli(lab.hosts[0], "doctor", "--device", "soft:eth0", "-j")
     assert done.returncode == 0
     findings = {each["check"]: each for each in json.loads(done.stdout)}
@@ -324,7 +332,7 @@ def test_the_doctor_names_our_interface_that_holds_the_port(lab: Lab, cli: Cli) 
     assert "`ipoibu child add` gives a running interface another partition" in again.stderr
 
 
-def test_the_doctor_sees_the_port_that_another_program_holds(idle: Lab, cli: Cli) -> None:
+def test_the_doctor_sees_the_port_that_another_program_holds(idle: NamespaceLab, cli: Cli) -> None:
     def hold() -> socket.socket:
         other = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         other.bind(("::", 4791))
@@ -340,7 +348,7 @@ def test_the_doctor_sees_the_port_that_another_program_holds(idle: Lab, cli: Cli
 
 
 def test_a_configuration_file_does_what_options_do(
-    bare: Lab, cli: Cli, tmp_path: Path, sh: Sh
+    bare: NamespaceLab, cli: Cli, tmp_path: Path, sh: Sh
 ) -> None:
     host = bare.hosts[0]
     file = tmp_path / "ib0.toml"
@@ -355,7 +363,7 @@ def test_a_configuration_file_does_what_options_do(
 
 
 def test_the_children_of_a_configuration_file_come_up_with_the_interface(
-    bare: Lab, tmp_path: Path, sh: Sh
+    bare: NamespaceLab, tmp_path: Path, sh: Sh
 ) -> None:
     host = bare.hosts[0]
     file = tmp_path / "ib0.toml"
@@ -369,7 +377,7 @@ def test_the_children_of_a_configuration_file_come_up_with_the_interface(
     assert "ib0.8001: up" in host.log()
 
 
-def test_the_control_socket_is_open_to_its_owner_alone(lab: Lab, runtime: Path) -> None:
+def test_the_control_socket_is_open_to_its_owner_alone(lab: NamespaceLab, runtime: Path) -> None:
     inode = os.stat(lab.hosts[0].namespace.path).st_ino
     path = runtime / f"net-{inode}" / "ib0.sock"
     assert path.stat().st_mode & 0o777 == 0o600

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ipoibu.base.limits import CONNECTIONS_PER_PORT_MAX
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.kernel_counters import reassembled, udp_arrived
 
@@ -30,8 +30,8 @@ IPOIBU = f"{sys.executable} -m ipoibu.cli"
 
 
 @pytest.fixture(scope="module")
-def connected() -> Iterator[Lab]:
-    with Lab(options=["--mode", "connected"]) as lab:
+def connected() -> Iterator[NamespaceLab]:
+    with NamespaceLab(options=["--mode", "connected"]) as lab:
         yield lab
 
 
@@ -92,14 +92,14 @@ def _exchange(until: Until, one: Host, other: Host, size: int = LARGE, version: 
     until(passes, 120)
 
 
-def test_the_interface_has_the_large_mtu_and_says_so(connected: Lab) -> None:
+def test_the_interface_has_the_large_mtu_and_says_so(connected: NamespaceLab) -> None:
     shown = connected.hosts[0].ask("show")
     assert (shown["mtu"], shown["mode"], shown["ib_mtu"]) == (MTU, "connected", 2048)
     assert shown["hwaddr"].startswith("80:")  # RFC 4755 §3.1: we accept connections
 
 
 def test_the_first_packet_goes_by_datagram_and_makes_a_connection_each_way(
-    connected: Lab, sh: Sh, until: Until
+    connected: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     """C1, C8: the host takes the answer to a datagram, too."""
     one, other = connected.hosts[:2]
@@ -114,7 +114,7 @@ def test_the_first_packet_goes_by_datagram_and_makes_a_connection_each_way(
 @pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize("size", [56, 2017, LARGE])
 def test_pings_of_every_size_come_back_unfragmented(
-    connected: Lab, sh: Sh, until: Until, version: int, size: int
+    connected: NamespaceLab, sh: Sh, until: Until, version: int, size: int
 ) -> None:
     one, other = connected.hosts[:2]
     _connect(until, one, other)
@@ -127,7 +127,7 @@ def test_pings_of_every_size_come_back_unfragmented(
     until(grown)
 
 
-def test_streams_cross_whole(connected: Lab, sh: Sh, until: Until) -> None:
+def test_streams_cross_whole(connected: NamespaceLab, sh: Sh, until: Until) -> None:
     one, other = connected.hosts[:2]
     _connect(until, one, other)
     before = other.ask("stats")
@@ -141,7 +141,7 @@ def test_streams_cross_whole(connected: Lab, sh: Sh, until: Until) -> None:
 
 def test_the_mode_changes_under_a_living_interface(sh: Sh, until: Until) -> None:
     """The kernel's interface stays and gets the MTU of the mode; peers learn the new hardware address."""
-    with Lab() as lab:
+    with NamespaceLab() as lab:
         one, other = lab.hosts[:2]
         _meet(until, one, other)
         index = sh(one, "ip -o link show ib0").split(":")[0]
@@ -165,7 +165,7 @@ def test_the_mode_changes_under_a_living_interface(sh: Sh, until: Until) -> None
 
 def test_a_datagram_host_is_reached_with_its_smaller_mtu(sh: Sh, until: Until) -> None:
     """C12"""
-    with Lab(hosts=3, options=["--mode", "connected"], start=False) as lab:
+    with NamespaceLab(hosts=3, options=["--mode", "connected"], start=False) as lab:
         lab.hosts[2].options = []
         lab.start()
         one, other, small = lab.hosts
@@ -187,7 +187,7 @@ def test_a_datagram_host_is_reached_with_its_smaller_mtu(sh: Sh, until: Until) -
 
 def test_one_connection_serves_both_directions_in_the_rfcs_profile(sh: Sh, until: Until) -> None:
     """C6: of requests that cross, the host with the larger address refuses the other's."""
-    with Lab(options=["--mode", "connected", "--cm-profile", "rfc"]) as lab:
+    with NamespaceLab(options=["--mode", "connected", "--cm-profile", "rfc"]) as lab:
         one, other = lab.hosts
 
         def both_ways() -> bool:
@@ -203,7 +203,7 @@ def test_one_connection_serves_both_directions_in_the_rfcs_profile(sh: Sh, until
 
 
 def test_a_host_that_restarts_is_connected_to_again(sh: Sh, until: Until) -> None:
-    with Lab(options=["--mode", "connected"]) as lab:
+    with NamespaceLab(options=["--mode", "connected"]) as lab:
         one, other = lab.hosts
         _connect(until, one, other)
         (before,) = _live(one)
@@ -219,7 +219,7 @@ def test_a_host_that_restarts_is_connected_to_again(sh: Sh, until: Until) -> Non
 
 
 def test_new_addresses_are_resolved_by_datagram_beside_connections(
-    connected: Lab, sh: Sh, until: Until
+    connected: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     """N6: the requests and the answers go by datagram; ARP by a connection would count as `rx_type`."""
     one, other = connected.hosts[:2]
@@ -240,7 +240,7 @@ def test_new_addresses_are_resolved_by_datagram_beside_connections(
 
 
 def test_groups_are_sent_to_by_datagram_whatever_connections_there_are(
-    connected: Lab, sh: Sh, until: Until
+    connected: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     """C2."""
     one, other = connected.hosts[:2]
@@ -254,7 +254,7 @@ def test_groups_are_sent_to_by_datagram_whatever_connections_there_are(
 
 @pytest.mark.parametrize("group", ["ff02::1", "224.0.0.1", "255.255.255.255", "10.77.0.255"])
 def test_what_is_longer_than_a_datagram_arrives_at_groups_in_fragments(
-    connected: Lab, until: Until, group: str
+    connected: NamespaceLab, until: Until, group: str
 ) -> None:
     """For a bound socket, which routing daemons have, the kernel looks up no route, whose MTU it could
     learn."""
@@ -272,7 +272,7 @@ def test_what_is_longer_than_a_datagram_arrives_at_groups_in_fragments(
 
 
 @pytest.mark.serial
-def test_large_udp_datagrams_arrive(connected: Lab, sh: Sh, until: Until) -> None:
+def test_large_udp_datagrams_arrive(connected: NamespaceLab, sh: Sh, until: Until) -> None:
     one, other = connected.hosts[:2]
     command = ["iperf3", "-J", "-u", "-b", "100M", "-l", "60000", "-k", "200", "-c", _ip(other)]
 
@@ -292,7 +292,7 @@ def test_large_udp_datagrams_arrive(connected: Lab, sh: Sh, until: Until) -> Non
 def test_a_peer_that_stops_answering_is_left_and_found_again_under_load(
     sh: Sh, until: Until
 ) -> None:
-    with Lab(options=["--mode", "connected"]) as lab:
+    with NamespaceLab(options=["--mode", "connected"]) as lab:
         one, other = lab.hosts
         _connect(until, one, other)
         with _iperf_server(other):
@@ -309,7 +309,7 @@ def test_a_peer_that_stops_answering_is_left_and_found_again_under_load(
 
 
 def test_a_flood_of_requests_is_refused_at_the_cap(sh: Sh, until: Until) -> None:
-    with Lab(hosts=3, options=["--mode", "connected"]) as lab:
+    with NamespaceLab(hosts=3, options=["--mode", "connected"]) as lab:
         one, other, flooder = lab.hosts
         _connect(until, one, other)
         hwaddr = one.ask("show")["hwaddr"]
@@ -325,7 +325,7 @@ def test_a_flood_of_requests_is_refused_at_the_cap(sh: Sh, until: Until) -> None
 
 
 def test_a_long_packet_before_the_connection_leaves_the_path_mtu_alone(
-    connected: Lab, sh: Sh, until: Until
+    connected: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     """An ICMP error would keep Linux to short packets for ten minutes."""
     first, second = connected.hosts
@@ -345,7 +345,7 @@ def test_the_first_long_packet_waits_for_the_connection(sh: Sh, until: Until) ->
     """Each new pair of hosts has one try; a busy machine may take too long for the first ping."""
 
     def comes_back() -> bool:
-        with Lab(options=["--mode", "connected"]) as lab:
+        with NamespaceLab(options=["--mode", "connected"]) as lab:
             first, second = lab.hosts
             until(lambda: first.ask("show")["state"] == second.ask("show")["state"] == "up")
             answered = first.run(["ping", "-q", "-c1", "-W9", f"-s{LARGE}", _ip(second)])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 pytestmark = pytest.mark.netns
@@ -56,7 +56,7 @@ print(asked.getsockopt(IPPROTO_IP, {ip_mtu}))
 def test_the_whole_mtu_passes_in_both_families(
     sh: Sh, until: Until, wire: int, options: tuple[str, ...], mtu: int
 ) -> None:
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         first, second = lab.hosts
         for host in lab.hosts:
             sh(host, f"ip link set eth0 mtu {wire}")
@@ -71,7 +71,7 @@ def test_the_whole_mtu_passes_in_both_families(
 
 
 def test_connected_mode_works_on_1500_bytes(sh: Sh, until: Until) -> None:
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         first, second = lab.hosts
         for host in lab.hosts:
             sh(host, "ip link set eth0 mtu 1500")
@@ -89,7 +89,7 @@ def test_connected_mode_works_on_1500_bytes(sh: Sh, until: Until) -> None:
 
 def test_a_datagram_longer_than_a_hosts_receives_is_counted_there(sh: Sh, until: Until) -> None:
     """Two hosts with different MTUs: an error of the administrator, which no host can mend."""
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         first, second = lab.hosts
         second.options += ["--mtu", "8924"]
         lab.start()
@@ -100,7 +100,7 @@ def test_a_datagram_longer_than_a_hosts_receives_is_counted_there(sh: Sh, until:
 
 
 def test_a_wire_that_shrinks_takes_the_link_down_until_it_is_back(sh: Sh, until: Until) -> None:
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         first, second = lab.hosts
         for host in lab.hosts:
             sh(host, "ip link set eth0 mtu 1500")

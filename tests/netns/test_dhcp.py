@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.doubles.page_blocks import blocks
 from tests.netns.conftest import Cli, Until
@@ -26,9 +26,9 @@ Link = dict[str, Any]
 
 
 @pytest.fixture
-def link(tmp_path: Path) -> Iterator[Lab]:
+def link(tmp_path: Path) -> Iterator[NamespaceLab]:
     """Two hosts with addresses, and one that gets its IPv4 address by DHCP and has not started."""
-    with Lab(3, start=False) as lab:
+    with NamespaceLab(3, start=False) as lab:
         first, second, client = lab.hosts
         first.start()
         second.start()
@@ -58,7 +58,7 @@ def kernel(client: Host, what: str) -> str:
 
 
 def test_dnsmasq_gives_renews_and_confirms_a_lease_with_all_that_belongs_to_it(
-    link: Lab, tmp_path: Path, until: Until, runtime: Path
+    link: NamespaceLab, tmp_path: Path, until: Until, runtime: Path
 ) -> None:
     first, _, client = link.hosts
     routes = "10.9.0.0/16,10.77.0.2,0.0.0.0/0,10.77.0.1"
@@ -95,7 +95,9 @@ def test_dnsmasq_gives_renews_and_confirms_a_lease_with_all_that_belongs_to_it(
     assert list((tmp_path / "leases").glob("ib0-*.lease"))
 
 
-def test_the_program_of_the_page_gets_an_address(link: Lab, tmp_path: Path, until: Until) -> None:
+def test_the_program_of_the_page_gets_an_address(
+    link: NamespaceLab, tmp_path: Path, until: Until
+) -> None:
     first, _, client = link.hosts
     (program,) = blocks("docs/use/dhcp.md", "python")
     with running(first, tmp_path, server()) as served:
@@ -107,7 +109,7 @@ def test_the_program_of_the_page_gets_an_address(link: Lab, tmp_path: Path, unti
 
 
 def test_a_server_that_forgot_refuses_and_the_client_takes_another_address(
-    link: Lab, tmp_path: Path, until: Until
+    link: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     first, _, client = link.hosts
     with running(first, tmp_path, server("--dhcp-option=option:T1,15")) as served:
@@ -130,7 +132,9 @@ def test_a_server_that_forgot_refuses_and_the_client_takes_another_address(
     client.stop()
 
 
-def test_an_address_of_another_host_is_declined(link: Lab, tmp_path: Path, until: Until) -> None:
+def test_an_address_of_another_host_is_declined(
+    link: NamespaceLab, tmp_path: Path, until: Until
+) -> None:
     """A host has the address that the server wants to give."""
     first, second, client = link.hosts
     second.run(["ip", "address", "add", "10.77.0.150/24", "dev", "ib0"])
@@ -144,7 +148,7 @@ def test_an_address_of_another_host_is_declined(link: Lab, tmp_path: Path, until
 
 
 def test_an_address_is_given_back_if_the_configuration_says_so(
-    link: Lab, tmp_path: Path, until: Until
+    link: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     first, _, client = link.hosts
     client.options += ["--dhcp-release", "on"]
@@ -169,7 +173,7 @@ def relay(to: str) -> list[str]:
 
 
 def test_kea_behind_a_relay_agent_gives_and_renews_a_lease(
-    link: Lab, tmp_path: Path, until: Until
+    link: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     first, second, client = link.hosts
     logger = {
@@ -205,7 +209,7 @@ def test_kea_behind_a_relay_agent_gives_and_renews_a_lease(
 
 
 def test_isc_behind_a_relay_agent_gives_a_lease_and_prolongs_it_by_broadcast(
-    link: Lab, tmp_path: Path, until: Until
+    link: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     """ISC's server does not listen on a TUN, so that the renewal at T1 gets no answer."""
     first, second, client = link.hosts
@@ -236,7 +240,7 @@ def test_isc_behind_a_relay_agent_gives_a_lease_and_prolongs_it_by_broadcast(
 
 
 def test_a_child_has_a_lease_of_its_own(
-    link: Lab, tmp_path: Path, until: Until, cli: Cli, sh: Callable[[Host, str], str]
+    link: NamespaceLab, tmp_path: Path, until: Until, cli: Cli, sh: Callable[[Host, str], str]
 ) -> None:
     first, _, client = link.hosts
     done = cli(first, "child", "add", "ib0", "0x8001", "--address", "10.78.0.1/24")
@@ -266,7 +270,7 @@ def test_a_child_has_a_lease_of_its_own(
 
 @pytest.mark.root
 def test_a_daemon_that_became_another_user_renews_and_keeps_its_lease(
-    link: Lab, tmp_path: Path, until: Until
+    link: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     first, _, client = link.hosts
     with (
@@ -292,7 +296,7 @@ def test_a_daemon_that_became_another_user_renews_and_keeps_its_lease(
 
 
 def test_a_command_with_an_interface_of_its_own_has_a_lease(
-    link: Lab, tmp_path: Path, until: Until, cli: Cli
+    link: NamespaceLab, tmp_path: Path, until: Until, cli: Cli
 ) -> None:
     """`ipoibu run`: another user namespace, and another network namespace than the device's."""
     first, _, client = link.hosts

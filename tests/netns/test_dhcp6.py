@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Cli, Until
 from tests.netns.test_dhcp_clients import declines, dnsmasq, running, shown_lease
@@ -23,9 +23,9 @@ READY = "DHCPv6, IP range"
 
 
 @pytest.fixture
-def link(tmp_path: Path) -> Iterator[Lab]:
+def link(tmp_path: Path) -> Iterator[NamespaceLab]:
     """Two hosts with addresses, and one that gets its IPv6 address by DHCPv6 and has not started."""
-    with Lab(3, start=False) as lab:
+    with NamespaceLab(3, start=False) as lab:
         first, second, client = lab.hosts
         first.start()
         second.start()
@@ -49,7 +49,7 @@ def addresses(client: Host) -> str:
 
 
 def test_dnsmasq_gives_and_confirms_a_lease_with_all_that_belongs_to_it(
-    link: Lab, tmp_path: Path, until: Until, runtime: Path, cli: Cli
+    link: NamespaceLab, tmp_path: Path, until: Until, runtime: Path, cli: Cli
 ) -> None:
     first, _, client = link.hosts
     options = (
@@ -83,7 +83,7 @@ def test_dnsmasq_gives_and_confirms_a_lease_with_all_that_belongs_to_it(
 
 
 def test_an_address_that_does_not_fit_the_link_any_more_is_replaced(
-    link: Lab, tmp_path: Path, until: Until
+    link: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     """RFC 8415 §18.2.10.1: NotOnLink answers our Confirm message."""
     first, _, client = link.hosts
@@ -105,7 +105,9 @@ def test_an_address_that_does_not_fit_the_link_any_more_is_replaced(
     client.stop()
 
 
-def test_an_address_of_another_host_is_declined(link: Lab, tmp_path: Path, until: Until) -> None:
+def test_an_address_of_another_host_is_declined(
+    link: NamespaceLab, tmp_path: Path, until: Until
+) -> None:
     """A host has the address that the server wants to give."""
     first, second, client = link.hosts
     second.run(["ip", "address", "add", "fd77::150/64", "dev", "ib0"])
@@ -120,7 +122,7 @@ def test_an_address_of_another_host_is_declined(link: Lab, tmp_path: Path, until
 
 
 def test_an_address_is_given_back_if_the_configuration_says_so(
-    link: Lab, tmp_path: Path, until: Until
+    link: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     first, _, client = link.hosts
     client.options += ["--dhcp-release", "on"]
@@ -135,7 +137,7 @@ def test_an_address_is_given_back_if_the_configuration_says_so(
 
 
 def test_both_clients_and_a_static_address_share_an_interface(
-    link: Lab, tmp_path: Path, until: Until, runtime: Path
+    link: NamespaceLab, tmp_path: Path, until: Until, runtime: Path
 ) -> None:
     first, _, client = link.hosts
     client.options += ["--address", "dhcp", "--address", "10.78.0.3/24"]
@@ -187,7 +189,7 @@ def kea(path: Path) -> list[str]:
 
 
 def test_kea_gives_and_renews_a_lease_also_one_that_it_has_forgotten(
-    link: Lab, tmp_path: Path, until: Until
+    link: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     first, _, client = link.hosts
     with running(first, tmp_path, kea(tmp_path / "kea.json")) as served:
@@ -206,7 +208,7 @@ def test_kea_gives_and_renews_a_lease_also_one_that_it_has_forgotten(
 
 
 def test_isc_behind_a_relay_agent_gives_and_renews_a_lease(
-    link: Lab, tmp_path: Path, until: Until
+    link: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     """ISC's server refuses the device type of a TUN."""
     first, second, client = link.hosts
@@ -253,7 +255,7 @@ assert leases[-1] is None
 
 
 def test_an_application_gets_an_address_and_gives_it_back(
-    link: Lab, tmp_path: Path, until: Until
+    link: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     first, _, client = link.hosts
     with running(first, tmp_path, server()) as served:
@@ -267,7 +269,7 @@ def test_an_application_gets_an_address_and_gives_it_back(
 
 
 def test_a_child_has_an_association_of_its_own(
-    link: Lab, tmp_path: Path, until: Until, cli: Cli
+    link: NamespaceLab, tmp_path: Path, until: Until, cli: Cli
 ) -> None:
     first, _, client = link.hosts
     done = cli(first, "child", "add", "ib0", "0x8001", "--address", "fd78::1/64")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import LabNamespace
 from tests.netns.conftest import Until
@@ -41,9 +41,9 @@ mv {work}/{name}.new {work}/{name}.$1
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Lab]:
+def three() -> Iterator[NamespaceLab]:
     """A server's host, and two hosts without IPv4 addresses."""
-    with Lab(3) as lab:
+    with NamespaceLab(3) as lab:
         for client in lab.hosts[1:]:
             client.run(["ip", "address", "del", str(client.ipv4), "dev", "ib0"])
         yield lab
@@ -136,7 +136,7 @@ def identifier(host: Host) -> str:
 
 
 def test_udhcpc_has_a_lease_of_its_own_on_each_host(
-    three: Lab, tmp_path: Path, until: Until
+    three: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     """dnsmasq names each client by its port's GUID; a renewal goes to the server alone."""
     server, one, two = three.hosts
@@ -163,7 +163,9 @@ def test_udhcpc_has_a_lease_of_its_own_on_each_host(
         host.run(["ip", "address", "flush", "dev", "ib0", "scope", "global"])
 
 
-def test_dhcpcd_takes_a_lease_if_it_is_told_to(three: Lab, tmp_path: Path, until: Until) -> None:
+def test_dhcpcd_takes_a_lease_if_it_is_told_to(
+    three: NamespaceLab, tmp_path: Path, until: Until
+) -> None:
     """Without `--dhcp` it leaves point-to-point interfaces to others."""
     server, client, _ = three.hosts
     dhcpcd = ["dhcpcd", "-B", "-4", "--dhcp", "-t", "0", "-c", "/bin/true", "ib0"]
@@ -191,7 +193,9 @@ def kea(work: Path) -> list[str]:
     return ["kea-dhcp4", "-c", str(path)]
 
 
-def test_kea_serves_the_link_behind_a_relay_agent(three: Lab, tmp_path: Path, until: Until) -> None:
+def test_kea_serves_the_link_behind_a_relay_agent(
+    three: NamespaceLab, tmp_path: Path, until: Until
+) -> None:
     relay, server, client = three.hosts
     server.run(["ip", "address", "replace", str(server.ipv4), "dev", "ib0"])
     with (
@@ -205,7 +209,7 @@ def test_kea_serves_the_link_behind_a_relay_agent(three: Lab, tmp_path: Path, un
 
 
 def test_isc_dhcp_server_on_ethernet_serves_the_link_behind_a_relay_agent(
-    three: Lab, pods: tuple[LabNamespace, LabNamespace], tmp_path: Path, until: Until
+    three: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], tmp_path: Path, until: Until
 ) -> None:
     """It refuses the type of an interface of ipoibu, and that of ib_ipoib."""
     relay, _, client = three.hosts

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.base.errors import IpoibuError
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Until
 from tests.netns.test_dhcp6 import READY, server
@@ -107,7 +107,7 @@ class Manager:
 
 @pytest.fixture
 def hosts() -> Iterator[tuple[Host, Host]]:
-    with Lab(2, start=False) as lab:
+    with NamespaceLab(2, start=False) as lab:
         first, client = lab.hosts
         first.start()
         yield first, client

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from tests.netns.conftest import Until
 
 pytestmark = pytest.mark.netns
@@ -26,7 +26,7 @@ BOTH = """
 
 
 @pytest.fixture
-def python(bare: Lab) -> Callable[[str], str]:
+def python(bare: NamespaceLab) -> Callable[[str], str]:
     """Run a program in the first bare host's namespace; return its output."""
 
     def run(program: str) -> str:

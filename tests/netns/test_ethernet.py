@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import LabNamespace
 from ipoibu.wire.ip import Ipv4
@@ -35,7 +35,7 @@ MACS = ("52:54:00:00:00:01", "52:54:00:00:00:02")
 class Bridged:
     """The first host has a TAP in a bridge with two guests, the second an ordinary interface."""
 
-    lab: Lab
+    lab: NamespaceLab
     guests: tuple[LabNamespace, LabNamespace]
 
     @property
@@ -74,7 +74,9 @@ def bridged(request: pytest.FixtureRequest) -> Iterator[Bridged]:
     mode, _, user = request.param.partition(" of ")
     with ExitStack() as stack:
         lab = stack.enter_context(
-            Lab(start=False, options=["--mode", mode, *(["--user", "nobody"] if user else [])])
+            NamespaceLab(
+                start=False, options=["--mode", mode, *(["--user", "nobody"] if user else [])]
+            )
         )
         host = lab.hosts[0]
         host.addresses = []
@@ -168,7 +170,7 @@ def inside_python(place: LabNamespace, program: str) -> None:
 
 def test_an_address_that_is_bound_belongs_to_its_guest_alone(until: Until, cli: Cli) -> None:
     """The second guest has the address of the first, which the administrator has bound."""
-    with Lab(start=False) as lab, ExitStack() as stack:
+    with NamespaceLab(start=False) as lab, ExitStack() as stack:
         host, far = lab.hosts
         host.addresses = []
         host.options += ["--ethernet", "--guest", f"{MACS[0]}={GUESTS[0][0]},{GUESTS[0][1]}"]
@@ -212,7 +214,7 @@ def doctor(host: Host, cli: Cli) -> dict[str, dict[str, str]]:
 
 
 def test_the_doctor_says_what_keeps_guests_away(until: Until, cli: Cli) -> None:
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         host = lab.hosts[0]
         host.addresses = []
         host.options.append("--ethernet")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.check import multicast, ping, tcp
 from ipoibu.lab.host import Host
 
@@ -26,7 +26,7 @@ def _reaches(host: Host, target: str) -> bool:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_hosts_find_each_other_over_a_fabric_with_faults(seed: int) -> None:
     faults = f"loss=0.15,dup=0.1,reorder=0.1,corrupt=0.05,delay=0.1,seed={seed}"
-    with Lab(options=["--faults", faults]) as lab:
+    with NamespaceLab(options=["--faults", faults]) as lab:
         first, second = lab.hosts
         for family in ("ipv4", "ipv6"):
             assert ping(first, second, family).ok
@@ -39,7 +39,7 @@ def test_hosts_find_each_other_over_a_fabric_with_faults(seed: int) -> None:
 
 
 def test_what_is_corrupted_never_reaches_an_application() -> None:
-    with Lab(options=["--faults", "corrupt=0.02,loss=0.01,reorder=0.05,seed=5"]) as lab:
+    with NamespaceLab(options=["--faults", "corrupt=0.02,loss=0.01,reorder=0.05,seed=5"]) as lab:
         first, second = lab.hosts
         outcome = tcp(first, second, "ipv4", 1 << 20)
         assert outcome.ok, outcome.detail
@@ -49,7 +49,7 @@ def test_what_is_corrupted_never_reaches_an_application() -> None:
 def test_hosts_find_each_other_over_a_wire_with_faults(
     bad_wire: Any, until: Until, seed: int
 ) -> None:
-    with Lab(hosts=3, start=False) as lab:
+    with NamespaceLab(hosts=3, start=False) as lab:
         assert lab.bridge is not None
         first, second, _ = lab.hosts
         fates = {"loss": 0.1, "dup": 0.1, "reorder": 0.1, "corrupt": 0.05}
@@ -77,7 +77,7 @@ def test_hosts_find_each_other_over_a_wire_with_faults(
 
 @pytest.mark.serial
 def test_a_restarted_host_with_a_new_queue_pair_is_reached_within_3_seconds(
-    bare: Lab, until: Until
+    bare: NamespaceLab, until: Until
 ) -> None:
     """A busy machine may have ten tries."""
     bare.start()
@@ -104,7 +104,7 @@ def test_a_restarted_host_with_a_new_queue_pair_is_reached_within_3_seconds(
 
 
 def test_a_host_whose_announcements_are_lost_is_found_by_probing(
-    bare: Lab, sh: Sh, until: Until
+    bare: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     bare.start()
     first, second = bare.hosts

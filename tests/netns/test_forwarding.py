@@ -17,7 +17,7 @@ from ipaddress import ip_interface
 import pytest
 
 from ipoibu.daemon.control.client import Client
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import LabNamespace
 from tests.netns.conftest import Until
@@ -77,9 +77,9 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def routed(sh: Sh, mode: str) -> Iterator[tuple[Lab, LabNamespace]]:
+def routed(sh: Sh, mode: str) -> Iterator[tuple[NamespaceLab, LabNamespace]]:
     """The second host forwards between the link and a pod's Ethernet; the first has routes to the pod."""
-    with Lab(2, options=["--mode", mode]) as lab:
+    with NamespaceLab(2, options=["--mode", mode]) as lab:
         first, router = lab.hosts
         pod = LabNamespace.create(f"{router.namespace.name}-pod")
         try:
@@ -105,7 +105,7 @@ def routed(sh: Sh, mode: str) -> Iterator[tuple[Lab, LabNamespace]]:
 
 @pytest.mark.parametrize("address", [POD, POD6])
 def test_a_stream_to_an_ethernet_stays_in_large_frames(
-    routed: tuple[Lab, LabNamespace], mode: str, until: Until, address: str
+    routed: tuple[NamespaceLab, LabNamespace], mode: str, until: Until, address: str
 ) -> None:
     lab, pod = routed
     first, router = lab.hosts
@@ -133,7 +133,7 @@ def test_a_stream_to_an_ethernet_stays_in_large_frames(
 
 @pytest.mark.parametrize("version", ["ipv4", "ipv6"])
 def test_a_stream_from_an_ethernet_stays_in_large_frames(
-    routed: tuple[Lab, LabNamespace], mode: str, until: Until, version: str
+    routed: tuple[NamespaceLab, LabNamespace], mode: str, until: Until, version: str
 ) -> None:
     lab, pod = routed
     first, router = lab.hosts
@@ -143,7 +143,7 @@ def test_a_stream_from_an_ethernet_stays_in_large_frames(
 
 
 def test_nat_hides_an_ethernet_behind_the_address_of_the_interface(
-    routed: tuple[Lab, LabNamespace], mode: str, sh: Sh, until: Until
+    routed: tuple[NamespaceLab, LabNamespace], mode: str, sh: Sh, until: Until
 ) -> None:
     """The first host has no route back to the pod: it sees the router alone."""
     lab, pod = routed
@@ -166,7 +166,7 @@ def test_two_interfaces_of_ours_forward_between_two_partitions(
     sh: Sh, until: Until, mode: str
 ) -> None:
     """The middle host is in both partitions; in connected mode super-frames cross either link whole."""
-    with Lab(3, options=["--mode", mode], start=False) as lab:
+    with NamespaceLab(3, options=["--mode", mode], start=False) as lab:
         one, middle, other = lab.hosts
         other.options += ["--pkey", "0x8001"]
         other.addresses = [ip_interface("10.88.0.3/24"), ip_interface("fd88::3/64")]

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from ipoibu.base.addr import HwAddr
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.namespace import LabNamespace
 from tests.netns.behind import inside, reaches
 from tests.netns.conftest import Until
@@ -26,7 +26,7 @@ _SERIAL = itertools.count()
 @contextmanager
 def world(*options: str) -> Iterator[Bridged]:
     with ExitStack() as stack:
-        lab = stack.enter_context(Lab(start=False))
+        lab = stack.enter_context(NamespaceLab(start=False))
         host = lab.hosts[0]
         host.addresses = []
         host.options += ["--ethernet", *options]

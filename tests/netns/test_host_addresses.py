@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import LabNamespace
 from tests.netns.conftest import Cli, Until
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.netns
 Sh = Callable[[Host, str], str]
 
 
-def test_unnumbered_hosts_reach_each_other(lab: Lab, sh: Sh, until: Until) -> None:
+def test_unnumbered_hosts_reach_each_other(lab: NamespaceLab, sh: Sh, until: Until) -> None:
     """IPv4 on the loopback interface only, and a host route over the link."""
     pair = list(zip(lab.hosts, reversed(lab.hosts), strict=True))
     try:
@@ -36,7 +36,7 @@ def test_unnumbered_hosts_reach_each_other(lab: Lab, sh: Sh, until: Until) -> No
 
 
 def test_arp_ignore_of_the_interface_ends_the_answers_for_another_one(
-    lab: Lab, sh: Sh, until: Until
+    lab: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     first, second = lab.hosts
 
@@ -61,7 +61,7 @@ def test_arp_ignore_of_the_interface_ends_the_answers_for_another_one(
 
 
 def test_an_administrator_adds_replaces_and_removes_neighbours(
-    lab: Lab, cli: Cli, until: Until
+    lab: NamespaceLab, cli: Cli, until: Until
 ) -> None:
     """`ip neigh` has no effect on a TUN."""
     first, second = lab.hosts
@@ -94,7 +94,7 @@ def test_an_administrator_adds_replaces_and_removes_neighbours(
 
 
 def test_proxy_entries_and_the_subnet_router_anycast_address_are_answered_for(
-    lab: Lab, sh: Sh, until: Until
+    lab: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     """The second host is a router for 10.77.0.200 and fd77:9::200, which it has on its loopback interface."""
     first, second = lab.hosts
@@ -135,7 +135,7 @@ def test_proxy_entries_and_the_subnet_router_anycast_address_are_answered_for(
 
 
 def test_proxy_arp_answers_for_the_hosts_behind_a_router(
-    lab: Lab, pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
+    lab: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     first, router = lab.hosts
     behind, _ = pods
@@ -169,7 +169,9 @@ def test_proxy_arp_answers_for_the_hosts_behind_a_router(
         sh(router, "ip link del v0")
 
 
-def test_the_addresses_of_a_local_route_are_answered_for(lab: Lab, sh: Sh, until: Until) -> None:
+def test_the_addresses_of_a_local_route_are_answered_for(
+    lab: NamespaceLab, sh: Sh, until: Until
+) -> None:
     """All of them, as a web server with a whole network has them (AnyIP)."""
     first, second = lab.hosts
     sh(first, "ip route add 10.254.0.0/16 dev ib0")
@@ -184,7 +186,9 @@ def test_the_addresses_of_a_local_route_are_answered_for(lab: Lab, sh: Sh, until
         sh(first, "ip route del 10.254.0.0/16 dev ib0")
 
 
-def test_with_arp_filter_the_way_back_decides(lab: Lab, cli: Cli, sh: Sh, until: Until) -> None:
+def test_with_arp_filter_the_way_back_decides(
+    lab: NamespaceLab, cli: Cli, sh: Sh, until: Until
+) -> None:
     """A host answers on the interface by which its packets to the asking host leave."""
     first, second = lab.hosts
 

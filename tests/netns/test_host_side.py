@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.detection import gives_up
 
@@ -34,7 +34,7 @@ def _reaches(host: Host, target: str) -> bool:
     ("address", "target"), [("10.78.0.{}/24", "10.78.0.2"), ("fd78::{}/64", "fd78::2")]
 )
 def test_addresses_added_by_hand_work_and_vanish_again(
-    lab: Lab, sh: Sh, until: Until, address: str, target: str
+    lab: NamespaceLab, sh: Sh, until: Until, address: str, target: str
 ) -> None:
     for host in lab.hosts:
         sh(host, f"ip address add {address.format(host.number)} dev ib0")
@@ -47,7 +47,7 @@ def test_addresses_added_by_hand_work_and_vanish_again(
 
 
 def test_the_broadcast_address_of_a_subnet_added_by_hand_is_one(
-    lab: Lab, sh: Sh, until: Until
+    lab: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     first, second = lab.hosts
     for host in lab.hosts:  # without `brd +`: the kernel's route is what counts
@@ -71,7 +71,7 @@ def test_the_broadcast_address_of_a_subnet_added_by_hand_is_one(
     ],
 )
 def test_packets_go_to_the_gateway_of_their_route(
-    lab: Lab, sh: Sh, until: Until, path: tuple[str, str, str]
+    lab: NamespaceLab, sh: Sh, until: Until, path: tuple[str, str, str]
 ) -> None:
     network, gateway, target = path
     first, second = lab.hosts
@@ -101,7 +101,9 @@ def test_packets_go_to_the_gateway_of_their_route(
         sh(second, f"ip {family} address del {target}/{bits} dev lo")
 
 
-def test_a_host_that_forwards_is_a_router_to_its_neighbours(lab: Lab, sh: Sh, until: Until) -> None:
+def test_a_host_that_forwards_is_a_router_to_its_neighbours(
+    lab: NamespaceLab, sh: Sh, until: Until
+) -> None:
     """RFC 4861 §7.2.5: a host that learns that its default router is none any more uses another one."""
     first, second = lab.hosts
     fresh = [f"fd81::{number:x}" for number in range(1, 17)]
@@ -124,7 +126,7 @@ def test_a_host_that_forwards_is_a_router_to_its_neighbours(lab: Lab, sh: Sh, un
         until(lambda forwards=forwards: is_router() == forwards)
 
 
-def test_a_route_whose_gateway_changes_follows_it(lab: Lab, sh: Sh, until: Until) -> None:
+def test_a_route_whose_gateway_changes_follows_it(lab: NamespaceLab, sh: Sh, until: Until) -> None:
     first, second = lab.hosts
     sh(second, "ip address add 10.99.0.1/32 dev lo")
     sh(first, "ip route add 10.99.0.0/16 via 10.77.0.50")
@@ -136,7 +138,7 @@ def test_a_route_whose_gateway_changes_follows_it(lab: Lab, sh: Sh, until: Until
 
 
 def test_flows_spread_over_the_live_next_hops_of_a_multipath_route(
-    lab: Lab, sh: Sh, until: Until
+    lab: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     """A next hop that does not answer loses nothing: the flows go by those that do."""
     first, second = lab.hosts
@@ -173,7 +175,7 @@ def test_flows_spread_over_the_live_next_hops_of_a_multipath_route(
 
 @pytest.mark.parametrize("selector", ["to 10.99.0.0/16", "from 10.77.0.1", "fwmark 7"])
 def test_a_rule_that_chooses_another_table_chooses_its_gateway(
-    lab: Lab, sh: Sh, until: Until, selector: str
+    lab: NamespaceLab, sh: Sh, until: Until, selector: str
 ) -> None:
     """A frame does not name the rule: the endpoint asks the kernel about each flow."""
     first, second = lab.hosts
@@ -210,7 +212,7 @@ def _resident_mb(host: Host) -> int:
 
 @pytest.mark.timeout(900)
 def test_a_change_among_a_hundred_thousand_routes_is_followed(
-    lab: Lab, sh: Sh, until: Until, tmp_path: Path
+    lab: NamespaceLab, sh: Sh, until: Until, tmp_path: Path
 ) -> None:
     """The route sync applies the notice: it does not list the routes again."""
     first, second = lab.hosts
@@ -254,7 +256,9 @@ def _passes(sender: socket.socket, receiver: socket.socket) -> bool:
         return False
 
 
-def test_a_duplicate_ipv6_address_is_removed_and_logged(lab: Lab, sh: Sh, until: Until) -> None:
+def test_a_duplicate_ipv6_address_is_removed_and_logged(
+    lab: NamespaceLab, sh: Sh, until: Until
+) -> None:
     first, second = lab.hosts
     until(lambda: _reaches(first, str(second.ipv6.ip)))
     until(lambda: gives_up(sh, first, f"{second.ipv6.ip}/64"))
@@ -264,7 +268,9 @@ def test_a_duplicate_ipv6_address_is_removed_and_logged(lab: Lab, sh: Sh, until:
     until(lambda: _reaches(first, str(second.ipv6.ip)))
 
 
-def test_a_duplicate_ipv4_address_stays_and_is_logged(lab: Lab, sh: Sh, until: Until) -> None:
+def test_a_duplicate_ipv4_address_stays_and_is_logged(
+    lab: NamespaceLab, sh: Sh, until: Until
+) -> None:
     """The kernel's users expect that; --dad-ipv4 on gives the address up."""
     first, second = lab.hosts
     address = str(second.ipv4.ip)
@@ -281,7 +287,9 @@ def test_a_duplicate_ipv4_address_stays_and_is_logged(lab: Lab, sh: Sh, until: U
 # Up, down, MTU
 
 
-def test_an_interface_set_down_and_up_again_works_again(bare: Lab, sh: Sh, until: Until) -> None:
+def test_an_interface_set_down_and_up_again_works_again(
+    bare: NamespaceLab, sh: Sh, until: Until
+) -> None:
     bare.hosts[0].options = ["--route", "10.99.0.0/16,via=10.77.0.2"]
     bare.start()
     first, second = bare.hosts
@@ -299,7 +307,7 @@ def test_an_interface_set_down_and_up_again_works_again(bare: Lab, sh: Sh, until
 
 
 def test_an_mtu_above_the_links_is_set_back_and_a_smaller_one_is_respected(
-    bare: Lab, sh: Sh, until: Until
+    bare: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     bare.start()
     first, second = bare.hosts
@@ -316,7 +324,9 @@ def test_an_mtu_above_the_links_is_set_back_and_a_smaller_one_is_respected(
     assert "inet6 fe80::200:ff:fe00:1/64" in sh(first, "ip address show ib0")
 
 
-def test_a_link_too_small_for_ipv6_carries_ipv4_alone(bare: Lab, sh: Sh, until: Until) -> None:
+def test_a_link_too_small_for_ipv6_carries_ipv4_alone(
+    bare: NamespaceLab, sh: Sh, until: Until
+) -> None:
     for host in bare.hosts:
         sh(host, "ip link set eth0 mtu 1350")
         host.addresses.remove(host.ipv6)
@@ -328,7 +338,7 @@ def test_a_link_too_small_for_ipv6_carries_ipv4_alone(bare: Lab, sh: Sh, until: 
     until(lambda: _reaches(first, "10.77.0.2"))
 
 
-def test_the_queue_is_as_long_as_that_of_a_real_device(lab: Lab, sh: Sh) -> None:
+def test_the_queue_is_as_long_as_that_of_a_real_device(lab: NamespaceLab, sh: Sh) -> None:
     assert "qlen 1000" in sh(lab.hosts[0], "ip link show ib0")
     assert "10.77.0.1/24 brd 10.77.0.255" in sh(lab.hosts[0], "ip -4 address show ib0")
     assert "mtu 2044" in sh(lab.hosts[0], "ip link show ib0")

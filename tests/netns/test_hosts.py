@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.check import Outcome, check, ping, tcp
 
 pytestmark = pytest.mark.netns
@@ -75,7 +75,7 @@ def test_options_of_the_lab_reach_the_hosts() -> None:
 
 def test_the_check_fails_where_a_host_is_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ipoibu.lab.check.PATIENCE_S", 0.6)
-    with Lab() as lab:
+    with NamespaceLab() as lab:
         first, second = lab.hosts
         second.kill()
         outcomes: list[Outcome] = list(check(lab))

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.captures import TCPDUMP, WRITES, dumpcap, wait_written
 
@@ -65,7 +65,7 @@ def _pings(size: int) -> str:
 
 
 def test_tcpdump_reads_arp_with_20_byte_addresses_and_icmp(
-    bare: Lab, sh: Sh, tmp_path: Path
+    bare: NamespaceLab, sh: Sh, tmp_path: Path
 ) -> None:
     bare.start()
     first = bare.hosts[0]
@@ -87,7 +87,7 @@ def test_tcpdump_reads_arp_with_20_byte_addresses_and_icmp(
 
 
 def test_a_capture_ends_by_itself_after_its_count(
-    lab: Lab, cli: Cli, sh: Sh, tmp_path: Path
+    lab: NamespaceLab, cli: Cli, sh: Sh, tmp_path: Path
 ) -> None:
     first = lab.hosts[0]
     file = tmp_path / "ib0.pcap"
@@ -100,7 +100,7 @@ def test_a_capture_ends_by_itself_after_its_count(
     assert file.stat().st_size == 24 + 3 * (16 + 60)
 
 
-def test_a_capture_pipes_into_tcpdump(lab: Lab, sh: Sh) -> None:
+def test_a_capture_pipes_into_tcpdump(lab: NamespaceLab, sh: Sh) -> None:
     first = lab.hosts[0]
     command = " ".join(COMMAND)
     pipeline = f"{command} capture ib0 -w - -c 4 2>/dev/null | {' '.join(TCPDUMP)} -nr -"
@@ -117,7 +117,7 @@ def test_a_capture_pipes_into_tcpdump(lab: Lab, sh: Sh) -> None:
 
 
 def test_captures_do_not_disturb_each_other_or_the_traffic(
-    lab: Lab, sh: Sh, tmp_path: Path
+    lab: NamespaceLab, sh: Sh, tmp_path: Path
 ) -> None:
     first = lab.hosts[0]
     files = [tmp_path / "a.pcap", tmp_path / "b.pcap"]
@@ -170,7 +170,9 @@ def _tshark(file: Path, filters: str, *fields: str) -> list[list[str]]:
     return [line.split("|") for line in done.stdout.splitlines()]
 
 
-def test_tshark_reads_the_wire_as_rocev2_datagrams(bare: Lab, sh: Sh, tmp_path: Path) -> None:
+def test_tshark_reads_the_wire_as_rocev2_datagrams(
+    bare: NamespaceLab, sh: Sh, tmp_path: Path
+) -> None:
     """E1, E5, E6."""
     bare.start()
     first, second = bare.hosts
@@ -234,7 +236,7 @@ def _udp_on_the_wire(file: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def test_a_flow_has_one_udp_port_on_the_wire_and_keeps_its_order(
-    bare: Lab, sh: Sh, tmp_path: Path
+    bare: NamespaceLab, sh: Sh, tmp_path: Path
 ) -> None:
     bare.start()
     first = bare.hosts[0]

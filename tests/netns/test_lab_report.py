@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from tests.lab_report import describe
 
 pytestmark = pytest.mark.netns
@@ -17,18 +17,18 @@ pytestmark = pytest.mark.netns
 ROOT = Path(__file__).parents[2]
 FAILING = """
 import pytest
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 
 @pytest.fixture
 def lab():
-    with Lab() as lab:
+    with NamespaceLab() as lab:
         yield lab
 
 def test_a_lab_of_a_fixture(lab):
     assert False
 
 def test_a_lab_of_the_test():
-    with Lab(start=False):
+    with NamespaceLab(start=False):
         pytest.fail("so be it")
 
 def test_that_passes(lab):
@@ -36,12 +36,12 @@ def test_that_passes(lab):
 """
 
 
-def test_a_lab_is_described_whether_its_daemons_run_or_not(lab: Lab) -> None:
+def test_a_lab_is_described_whether_its_daemons_run_or_not(lab: NamespaceLab) -> None:
     text = describe(lab)
     for host in lab.hosts:
         assert f'{host.name} show: {{"' in text
         assert str(host.ipv4) in text
-    with Lab(start=False) as idle:
+    with NamespaceLab(start=False) as idle:
         assert describe(idle).rstrip().endswith("h2 log:")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from ipoibu.host.cpu_latency import CPU_LATENCY_PATH
-from ipoibu.lab import Lab, LabError
+from ipoibu.lab import LabError, NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import NETNS_DIR, LabNamespace, enter
 from ipoibu.rootless.process import children_of
@@ -42,7 +42,7 @@ def _socket_of(host: Host, runtime: Path) -> Path:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_ends_an_interface_with_exit_code_0_and_leaves_nothing(
-    bare: Lab, runtime: Path, number: signal.Signals
+    bare: NamespaceLab, runtime: Path, number: signal.Signals
 ) -> None:
     host = bare.hosts[0]
     host.start()
@@ -54,7 +54,7 @@ def test_a_signal_ends_an_interface_with_exit_code_0_and_leaves_nothing(
     assert "Traceback" not in host.log()
 
 
-def test_an_interface_under_nohup_outlives_its_terminal(bare: Lab) -> None:
+def test_an_interface_under_nohup_outlives_its_terminal(bare: NamespaceLab) -> None:
     host = bare.hosts[0]
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which children inherit
     try:
@@ -68,7 +68,7 @@ def test_an_interface_under_nohup_outlives_its_terminal(bare: Lab) -> None:
 
 
 def test_sighup_reloads_the_file_and_without_one_says_that_it_does_nothing(
-    bare: Lab, tmp_path: Path, until: Until
+    bare: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     host, other = bare.hosts[:2]
     file = tmp_path / "ib0.toml"
@@ -87,7 +87,7 @@ def test_sighup_reloads_the_file_and_without_one_says_that_it_does_nothing(
     assert [each.stop() for each in (host, other)] == [0, 0]
 
 
-def test_the_end_of_its_terminal_ends_an_interface(bare: Lab, until: Until) -> None:
+def test_the_end_of_its_terminal_ends_an_interface(bare: NamespaceLab, until: Until) -> None:
     host = bare.hosts[0]
     pid, master = pty.fork()
     if pid == 0:
@@ -101,7 +101,7 @@ def test_the_end_of_its_terminal_ends_an_interface(bare: Lab, until: Until) -> N
     assert not _interface_is_there(host)
 
 
-def test_down_ends_an_interface_or_a_child_alone(bare: Lab, runtime: Path) -> None:
+def test_down_ends_an_interface_or_a_child_alone(bare: NamespaceLab, runtime: Path) -> None:
     host = bare.hosts[0]
     host.start()
     ipoibu = [*COMMAND]
@@ -122,7 +122,7 @@ def test_down_ends_an_interface_or_a_child_alone(bare: Lab, runtime: Path) -> No
 
 
 def test_a_crash_leaves_only_a_socket_that_the_next_start_replaces(
-    bare: Lab, runtime: Path
+    bare: NamespaceLab, runtime: Path
 ) -> None:
     host = bare.hosts[0]
     host.start()
@@ -134,7 +134,7 @@ def test_a_crash_leaves_only_a_socket_that_the_next_start_replaces(
     assert host.stop() == 0
 
 
-def test_a_signal_while_it_starts_ends_it_cleanly(bare: Lab, until: Until) -> None:
+def test_a_signal_while_it_starts_ends_it_cleanly(bare: NamespaceLab, until: Until) -> None:
     host = bare.hosts[0]
     host.start(wait=False)
     until(lambda: _interface_is_there(host))
@@ -143,7 +143,7 @@ def test_a_signal_while_it_starts_ends_it_cleanly(bare: Lab, until: Until) -> No
 
 
 def test_an_interface_that_is_deleted_ends_its_daemon_with_a_clear_word(
-    bare: Lab, sh: Sh, until: Until
+    bare: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     host = bare.hosts[0]
     host.start()
@@ -156,7 +156,7 @@ def test_an_interface_that_is_deleted_ends_its_daemon_with_a_clear_word(
 
 
 def test_a_network_device_that_is_deleted_ends_the_daemon_above_it_with_a_clear_word(
-    bare: Lab, sh: Sh, until: Until
+    bare: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     host = bare.hosts[0]
     host.start()
@@ -193,12 +193,14 @@ assert answers <= {0, errno.EBUSY}, answers
 """
 
 
-def test_a_network_device_that_is_being_renamed_does_not_count_as_removed(bare: Lab) -> None:
+def test_a_network_device_that_is_being_renamed_does_not_count_as_removed(
+    bare: NamespaceLab,
+) -> None:
     done = bare.hosts[0].run([sys.executable, "-c", RENAMED])
     assert done.returncode == 0, done.stderr
 
 
-def test_a_host_that_cannot_start_says_why(bare: Lab) -> None:
+def test_a_host_that_cannot_start_says_why(bare: NamespaceLab) -> None:
     host = bare.hosts[0]
     host.options = ["--mtu", "9141"]
     with pytest.raises(LabError, match=r"h1: ipoibu up ended: --mtu 9141"):
@@ -206,7 +208,9 @@ def test_a_host_that_cannot_start_says_why(bare: Lab) -> None:
 
 
 @pytest.mark.root
-def test_the_cpus_stay_awake_as_long_as_the_interface_is_up_or_it_says_why(bare: Lab) -> None:
+def test_the_cpus_stay_awake_as_long_as_the_interface_is_up_or_it_says_why(
+    bare: NamespaceLab,
+) -> None:
     host = bare.hosts[0]
     host.options = ["--cpu-latency", "0"]
     if not CPU_LATENCY_PATH.exists():
@@ -249,7 +253,7 @@ print(json.dumps(seen))
 """
 
 
-def test_descriptors_threads_and_memory_stay_flat_over_50_starts(bare: Lab) -> None:
+def test_descriptors_threads_and_memory_stay_flat_over_50_starts(bare: NamespaceLab) -> None:
     done = bare.hosts[0].run([sys.executable, "-c", CYCLES], timeout_s=250)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)[4:]  # the first cycles load modules once
@@ -327,7 +331,7 @@ def test_a_lab_that_is_killed_leaves_no_process_and_the_next_one_removes_its_nam
         os.waitid(os.P_PID, lab.pid, os.WEXITED | os.WNOWAIT)
         assert len(_lab_namespaces(lab.pid)) == 2
     until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
-    with Lab(start=False):
+    with NamespaceLab(start=False):
         assert _lab_namespaces(lab.pid) == []
 
 
@@ -395,7 +399,7 @@ def test_interrupting_the_commands_terminal_leaves_the_lab_to_the_command(until:
 
 
 def test_two_labs_of_one_process_keep_apart() -> None:
-    with Lab(start=False) as first, Lab(start=False) as second:
+    with NamespaceLab(start=False) as first, NamespaceLab(start=False) as second:
         names = {host.namespace.name for lab in (first, second) for host in lab.hosts}
         assert len(names) == 4
 
@@ -413,13 +417,13 @@ def test_a_lab_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatc
         return made
 
     monkeypatch.setattr(LabNamespace, "create", classmethod(fail_at_the_third))
-    with pytest.raises(OSError, match="No space"), Lab(hosts=3, start=False):
+    with pytest.raises(OSError, match="No space"), NamespaceLab(hosts=3, start=False):
         pass
     assert created
     assert not any((NETNS_DIR / name).exists() for name in created)
 
 
-def test_a_socket_opened_in_a_host_stays_there(bare: Lab) -> None:
+def test_a_socket_opened_in_a_host_stays_there(bare: NamespaceLab) -> None:
     first = bare.hosts[0]
     with first.socket(socket.AF_INET, socket.SOCK_DGRAM) as inside:
         inside.bind(("127.0.0.1", 0))
@@ -433,7 +437,9 @@ def test_a_socket_opened_in_a_host_stays_there(bare: Lab) -> None:
     assert time.monotonic() - began < 60
 
 
-def test_signals_without_a_meaning_do_not_end_an_interface(bare: Lab, until: Until) -> None:
+def test_signals_without_a_meaning_do_not_end_an_interface(
+    bare: NamespaceLab, until: Until
+) -> None:
     host = bare.hosts[0]
     host.start()
     assert host.pid is not None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 pytestmark = pytest.mark.netns
@@ -24,7 +24,7 @@ def _has(host: Host, pattern: str) -> Callable[[], object]:
 
 
 def test_neighbours_groups_and_connections_come_and_go(sh: Sh, until: Until) -> None:
-    with Lab(options=["--log-level", "debug", "--mode", "connected"]) as lab:
+    with NamespaceLab(options=["--log-level", "debug", "--mode", "connected"]) as lab:
         host, other = lab.hosts
         until(lambda: host.run(["ping", "-c1", "-W2", str(other.ipv4.ip)]).returncode == 0)
         hwaddr = other.ask("show")["hwaddr"]
@@ -42,7 +42,7 @@ def test_neighbours_groups_and_connections_come_and_go(sh: Sh, until: Until) -> 
         )
 
 
-def test_a_host_with_a_larger_mtu_is_named_as_the_cause(bare: Lab, until: Until) -> None:
+def test_a_host_with_a_larger_mtu_is_named_as_the_cause(bare: NamespaceLab, until: Until) -> None:
     small, large = bare.hosts
     small.options += ["--mtu", "2044"]
     large.options += ["--mtu", "4092"]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from ipoibu.host.netlink import Netlink
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Until
 
@@ -58,7 +58,7 @@ def assert_received(sender: Host, process: subprocess.Popen[bytes], group: str, 
 
 
 def test_a_link_local_group_that_the_kernel_does_not_report_is_received(
-    lab: Lab, sh: Sh, until: Until
+    lab: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     """Without reports for 224.0.0.x, as hosts with VRRP or OSPF often are."""
     first, second = lab.hosts
@@ -73,7 +73,7 @@ def test_a_link_local_group_that_the_kernel_does_not_report_is_received(
 
 
 def test_a_group_is_joined_and_left_while_every_report_is_lost(
-    lab: Lab, sh: Sh, until: Until
+    lab: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     first, second = lab.hosts
     sh(second, "tc qdisc replace dev ib0 root pfifo limit 0")  # drops every packet of the host
@@ -86,7 +86,7 @@ def test_a_group_is_joined_and_left_while_every_report_is_lost(
         sh(second, "tc qdisc del dev ib0 root")
 
 
-def test_the_kernel_says_when_a_packet_socket_wants_all_groups(lab: Lab) -> None:
+def test_the_kernel_says_when_a_packet_socket_wants_all_groups(lab: NamespaceLab) -> None:
     """A multicast router's mode has the same counter (IFLA_ALLMULTI)."""
     host = lab.hosts[1]
 
@@ -103,7 +103,7 @@ def test_the_kernel_says_when_a_packet_socket_wants_all_groups(lab: Lab) -> None
     assert not host.namespace.inside(wants_all)
 
 
-def test_a_packet_socket_cannot_name_a_group_of_a_tun(lab: Lab) -> None:
+def test_a_packet_socket_cannot_name_a_group_of_a_tun(lab: NamespaceLab) -> None:
     """A TUN has no hardware addresses, so PACKET_MR_MULTICAST has nothing that a membership could say."""
     host = lab.hosts[1]
     with host.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as packets:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 pytestmark = pytest.mark.netns
@@ -34,7 +34,7 @@ scrape_configs:
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         host = lab.hosts[0]
         host.options += ["--metrics", METRICS]
         host.start()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.namespace import LabNamespace
 from ipoibu.rootless.process import children_of
 
@@ -37,7 +37,7 @@ def nothing_left(runtime: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def up(bare: Lab) -> Iterator[Lab]:
+def up(bare: NamespaceLab) -> Iterator[NamespaceLab]:
     """Two hosts, up, whose interfaces end with the test."""
     for host in bare.hosts:
         host.options += ["--log-level", "info"]
@@ -85,7 +85,7 @@ OPTIONS = [[], pytest.param(["--user", "nobody"], marks=pytest.mark.root), ["--s
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_interface_works_where_a_container_gets_it_and_back_home(
-    bare: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until, options: list[str]
+    bare: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until, options: list[str]
 ) -> None:
     first, second = bare.hosts
     first.options += options
@@ -111,7 +111,7 @@ def test_the_interface_works_where_a_container_gets_it_and_back_home(
 
 
 def test_changes_in_the_new_namespace_are_followed(
-    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     """Addresses, routes with gateways, groups and sysctls."""
     first, second = up.hosts
@@ -144,7 +144,7 @@ def test_changes_in_the_new_namespace_are_followed(
 
 
 def test_policy_rules_of_the_new_namespace_decide(
-    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, second = up.hosts
     pod = pods[0]
@@ -158,7 +158,7 @@ def test_policy_rules_of_the_new_namespace_decide(
 
 
 def test_commands_find_the_interface_in_both_namespaces(
-    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until, runtime: Path
+    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until, runtime: Path
 ) -> None:
     first, _ = up.hosts
     home, (pod, further) = first.namespace, pods
@@ -178,7 +178,7 @@ def test_commands_find_the_interface_in_both_namespaces(
     assert [inode for inode in inodes if (runtime / f"net-{inode}").exists()] == []
 
 
-def test_a_new_name_is_followed(up: Lab, until: Until) -> None:
+def test_a_new_name_is_followed(up: NamespaceLab, until: Until) -> None:
     first, second = up.hosts
     home = first.namespace
     assert _ipoibu(home, "child", "add", "ib0", "0x8009").returncode == 0
@@ -209,7 +209,7 @@ def test_a_new_name_is_followed(up: Lab, until: Until) -> None:
 
 
 def test_the_interface_ends_in_words_with_its_namespace(
-    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, _ = up.hosts
     pod = pods[0]
@@ -223,7 +223,7 @@ def test_the_interface_ends_in_words_with_its_namespace(
 
 
 def test_removal_ends_it_in_words_after_a_move(
-    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, _ = up.hosts
     pod = pods[0]
@@ -235,7 +235,7 @@ def test_removal_ends_it_in_words_after_a_move(
 
 
 def test_it_is_followed_through_ten_moves_in_a_row(
-    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, second = up.hosts
     at = first.namespace
@@ -248,7 +248,7 @@ def test_it_is_followed_through_ten_moves_in_a_row(
 
 
 def test_without_the_right_it_ends_and_says_what_is_missing(
-    bare: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until, tmp_path: Path
+    bare: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until, tmp_path: Path
 ) -> None:
     first = bare.hosts[0]
     command = ["up", "ib0", "--device", "soft:eth0"]
@@ -270,7 +270,7 @@ def test_without_the_right_it_ends_and_says_what_is_missing(
 
 
 def test_the_helper_keeps_three_capabilities_and_ends_with_the_daemon(
-    up: Lab, until: Until
+    up: NamespaceLab, until: Until
 ) -> None:
     first = up.hosts[0]
     assert first.pid is not None
@@ -433,7 +433,7 @@ def test_the_helper_finds_no_interface_while_its_namespace_ends(
 
 
 def test_an_interface_in_another_namespace_moves_on(
-    bare: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    bare: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     """`--netns` and a move together: the first namespace may then lose its name."""
     first, second = bare.hosts
@@ -453,7 +453,7 @@ def test_an_interface_in_another_namespace_moves_on(
 
 
 def test_groups_of_programs_in_the_new_namespace_are_joined(
-    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, _ = up.hosts
     pod = pods[0]
@@ -471,7 +471,7 @@ def test_groups_of_programs_in_the_new_namespace_are_joined(
 
 
 def test_a_child_moves_by_itself(
-    up: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     first, second = up.hosts
     pod = pods[0]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import LabNamespace
 from tests.netns.conftest import Until
@@ -37,7 +37,7 @@ class World(NamedTuple):
 @pytest.fixture(scope="module")
 def world(sh: Sh) -> Iterator[World]:
     """The router has ib0, ib0.8001 in another partition, and v0, a veth; a station is behind each."""
-    with Lab(3, start=False) as lab, ExitStack() as stack:
+    with NamespaceLab(3, start=False) as lab, ExitStack() as stack:
         one, router, other = lab.hosts
         other.options += ["--pkey", "0x8001"]
         other.addresses = [ip_interface("10.88.0.3/24"), ip_interface("fd88::3/64")]

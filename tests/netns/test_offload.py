@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.captures import TCPDUMP
 from tests.netns.streams import family_of, lengths, moved, transfer
@@ -35,14 +35,14 @@ ETH_P_ALL = 3
 CAPTURE = [sys.executable, "-m", "ipoibu.cli", "capture", "ib0", "-w"]
 
 
-def test_the_interface_says_what_the_kernel_leaves_to_it(lab: Lab) -> None:
+def test_the_interface_says_what_the_kernel_leaves_to_it(lab: NamespaceLab) -> None:
     for host in lab.hosts:
         assert host.ask("show")["offload"] == SUPER_FRAMES
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 def test_a_stream_is_large_frames_at_both_ends_and_arrives_byte_for_byte(
-    lab: Lab, family: str
+    lab: NamespaceLab, family: str
 ) -> None:
     first, second = lab.hosts
     data = random.Random(1).randbytes(32 << 20)
@@ -63,7 +63,7 @@ def test_a_stream_is_large_frames_at_both_ends_and_arrives_byte_for_byte(
     assert any(is_in_large_frames() for _ in range(3))
 
 
-def test_the_fabric_carries_packets_of_the_mtu(lab: Lab, tmp_path: Path) -> None:
+def test_the_fabric_carries_packets_of_the_mtu(lab: NamespaceLab, tmp_path: Path) -> None:
     first, second = lab.hosts
     file = tmp_path / "ib0.pcap"
     capture = first.namespace.popen(
@@ -96,7 +96,7 @@ def test_the_fabric_carries_packets_of_the_mtu(lab: Lab, tmp_path: Path) -> None
     assert "bad cksum" not in done.stdout
 
 
-def test_without_offload_the_kernel_cuts_the_stream_itself(bare: Lab) -> None:
+def test_without_offload_the_kernel_cuts_the_stream_itself(bare: NamespaceLab) -> None:
     for host in bare.hosts:
         host.options = ["--offload", "off"]
     bare.start()
@@ -111,7 +111,7 @@ def test_without_offload_the_kernel_cuts_the_stream_itself(bare: Lab) -> None:
     assert counters[0]["tx_super_frames"] == counters[1]["rx_merged_frames"] == 0
 
 
-def test_an_offloading_host_and_one_without_understand_each_other(bare: Lab) -> None:
+def test_an_offloading_host_and_one_without_understand_each_other(bare: NamespaceLab) -> None:
     bare.hosts[1].options = ["--offload", "off"]
     bare.start()
     data = random.Random(3).randbytes(4 << 20)
@@ -124,7 +124,7 @@ def test_an_offloading_host_and_one_without_understand_each_other(bare: Lab) -> 
 @pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
 @pytest.mark.parametrize("gro", [False, True], ids=["datagrams", "gro"])
 def test_udp_bursts_arrive_as_the_datagrams_that_were_sent(
-    lab: Lab, until: Until, address: str, gro: bool
+    lab: NamespaceLab, until: Until, address: str, gro: bool
 ) -> None:
     first, second = lab.hosts
     until(lambda: first.run(["ping", "-c1", "-W2", address]).returncode == 0)
@@ -159,7 +159,7 @@ def test_udp_bursts_arrive_as_the_datagrams_that_were_sent(
 def test_a_stream_survives_loss_and_reordering(seed: int, loss: float) -> None:
     faults = f"loss={loss},reorder=0.005,dup=0.002,corrupt=0.0005,seed={seed}"
     data = random.Random(seed).randbytes(8 << 20)
-    with Lab(options=["--faults", faults]) as lab:
+    with NamespaceLab(options=["--faults", faults]) as lab:
         first, second = lab.hosts
         for address in ("10.77.0.2", "fd77::2"):
             assert transfer(first, second, address, data) == hashlib.sha256(data).hexdigest()
@@ -191,7 +191,7 @@ def test_udp_bursts_through_loss_are_some_of_the_datagrams_that_were_sent_and_ne
     size, count, bursts = 1400, 40, 100
     arrived: Counter[bytes] = Counter()
     sent: set[bytes] = set()
-    with Lab(options=["--faults", faults]) as lab:
+    with NamespaceLab(options=["--faults", faults]) as lab:
         first, second = lab.hosts
         until(lambda: first.run(["ping", "-c1", "-W2", address]).returncode == 0)
         with (
@@ -230,7 +230,9 @@ def test_udp_bursts_through_loss_are_some_of_the_datagrams_that_were_sent_and_ne
     assert counters[1]["rx_merged"] > count * bursts / 2
 
 
-def test_neighbours_are_resolved_by_a_burst_that_begins_with_a_super_frame(bare: Lab) -> None:
+def test_neighbours_are_resolved_by_a_burst_that_begins_with_a_super_frame(
+    bare: NamespaceLab,
+) -> None:
     """The first datagram waits for the answer, and the other segments of the frame are lost; then all
     datagrams arrive."""
     bare.start()

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.bird import ask, bird
 from tests.netns.conftest import Until
@@ -39,9 +39,9 @@ def _frr(host: Host) -> Iterator[Says]:
 
 
 @pytest.fixture(scope="module")
-def three(sh: Sh) -> Iterator[Lab]:
+def three(sh: Sh) -> Iterator[NamespaceLab]:
     """Three hosts, each with a network behind it."""
-    with Lab(3) as lab:
+    with NamespaceLab(3) as lab:
         for host in lab.hosts:
             sh(host, "ip link add stub0 type veth peer name stub1; ip link set stub1 up")
             sh(host, f"ip address add 10.{90 + host.number}.0.1/24 dev stub0")
@@ -51,7 +51,7 @@ def three(sh: Sh) -> Iterator[Lab]:
 
 @pytest.mark.parametrize("speak", [_bird, _frr])
 def test_three_routers_become_neighbours_and_routes_carry_packets(
-    three: Lab, until: Until, speak: Speak
+    three: NamespaceLab, until: Until, speak: Speak
 ) -> None:
     first, *others = three.hosts
     targets = [f"10.{90 + other.number}.0.1" for other in others]

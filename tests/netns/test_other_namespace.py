@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import LabNamespace
 
@@ -25,7 +25,9 @@ Until = Callable[..., object]
 
 
 @pytest.fixture
-def hosts(bare: Lab, pods: tuple[LabNamespace, LabNamespace]) -> Iterator[tuple[Host, Host]]:
+def hosts(
+    bare: NamespaceLab, pods: tuple[LabNamespace, LabNamespace]
+) -> Iterator[tuple[Host, Host]]:
     """Two hosts that put their interfaces into the namespaces."""
     first, second = bare.hosts
     for host, pod in zip(bare.hosts, pods, strict=True):
@@ -108,7 +110,7 @@ def test_commands_reach_the_interface_from_both_namespaces(
     ids=["root", "nobody"],
 )
 def test_every_thread_is_confined_and_two_namespaces_are_in_use(
-    bare: Lab, pods: tuple[LabNamespace, LabNamespace], options: list[str]
+    bare: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], options: list[str]
 ) -> None:
     host, pod = bare.hosts[0], pods[0]
     host.options += ["--netns", str(pod.path), *options]
@@ -131,7 +133,7 @@ def test_every_thread_is_confined_and_two_namespaces_are_in_use(
 
 
 def test_the_interface_ends_in_words_when_its_namespace_loses_its_name(
-    bare: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    bare: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     host, pod = bare.hosts[0], pods[0]
     host.options += ["--netns", pod.name]
@@ -143,7 +145,7 @@ def test_the_interface_ends_in_words_when_its_namespace_loses_its_name(
 
 
 def test_the_interface_ends_in_words_with_the_process_of_its_namespace(
-    bare: Lab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    bare: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
 ) -> None:
     host = bare.hosts[0]
     process = pods[0].popen(["sleep", "600"])
@@ -168,7 +170,7 @@ def test_the_interface_ends_in_words_with_the_process_of_its_namespace(
     ],
 )
 def test_a_namespace_that_is_none_is_refused_in_one_line(
-    idle: Lab, cli: Cli, namespace: str, text: str, code: int
+    idle: NamespaceLab, cli: Cli, namespace: str, text: str, code: int
 ) -> None:
     done = cli(idle.hosts[0], "up", "ib0", "--device", "soft:eth0", "--netns", namespace)
     assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Cli, Until
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.beside]
     ids=["groups", "groups beside a router", "link"],
 )
 def test_a_device_that_loses_a_route_of_its_own_gets_it_back(
-    command: str, lab: Lab, cli: Cli, until: Until, sh: Callable[[Host, str], str]
+    command: str, lab: NamespaceLab, cli: Cli, until: Until, sh: Callable[[Host, str], str]
 ) -> None:
     """A router is no way to a group: the kernel would send it the packets."""
     host, peer = lab.hosts

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.namespace import LabNamespace
 from tests.doubles.page_blocks import ROOT, Block, blocks, missing, pages
 from tests.doubles.page_sessions import ELSEWHERE, SESSIONS
@@ -142,7 +142,7 @@ def test_a_shell_of_the_lab_prints_what_the_page_shows(page: str, clone: Path) -
 
 
 def test_two_machines_of_the_tutorial_reach_each_other(
-    clone: Path, bare: Lab, cli: Cli, until: Until
+    clone: Path, bare: NamespaceLab, cli: Cli, until: Until
 ) -> None:
     first, second = (
         block for block in blocks("docs/use/tutorial.md", "console") if " run " in block.text
@@ -167,16 +167,16 @@ def test_the_last_session_of_the_tutorial_needs_no_device(clone: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [key for key in SESSIONS if SESSIONS[key].start])
-def test_a_session_prints_what_the_page_shows(key: str, clone: Path, lab: Lab) -> None:
+def test_a_session_prints_what_the_page_shows(key: str, clone: Path, lab: NamespaceLab) -> None:
     session_of(key, clone, lab)
 
 
 @pytest.mark.parametrize("key", [key for key in SESSIONS if not SESSIONS[key].start])
-def test_a_session_with_its_own_interface(key: str, clone: Path, idle: Lab) -> None:
+def test_a_session_with_its_own_interface(key: str, clone: Path, idle: NamespaceLab) -> None:
     session_of(key, clone, idle)
 
 
-def session_of(key: str, clone: Path, lab: Lab) -> None:
+def session_of(key: str, clone: Path, lab: NamespaceLab) -> None:
     """Run a session of the table in the first host; files of the system lie in a directory of the test."""
     block, session = named(key), SESSIONS[key]
     commands = "\n".join(block.commands)

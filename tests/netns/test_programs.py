@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Until
 from tests.netns.programs import enter, running
@@ -18,12 +18,14 @@ pytestmark = pytest.mark.netns
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Lab]:
-    with Lab(3) as lab:
+def three() -> Iterator[NamespaceLab]:
+    with NamespaceLab(3) as lab:
         yield lab
 
 
-def test_nginx_serves_curl_over_both_families(three: Lab, tmp_path: Path, until: Until) -> None:
+def test_nginx_serves_curl_over_both_families(
+    three: NamespaceLab, tmp_path: Path, until: Until
+) -> None:
     server, client, _ = three.hosts
     (tmp_path / "page").write_bytes(os.urandom(1 << 20))
     tmp_path.chmod(0o755)
@@ -40,7 +42,9 @@ def test_nginx_serves_curl_over_both_families(three: Lab, tmp_path: Path, until:
             assert fetched.read_bytes() == (tmp_path / "page").read_bytes()
 
 
-def test_chrony_follows_a_server_on_the_link(three: Lab, tmp_path: Path, until: Until) -> None:
+def test_chrony_follows_a_server_on_the_link(
+    three: NamespaceLab, tmp_path: Path, until: Until
+) -> None:
     """Without touching the clock: `-x`."""
     server, client, _ = three.hosts
     for host, line in (
@@ -58,7 +62,7 @@ def test_chrony_follows_a_server_on_the_link(three: Lab, tmp_path: Path, until: 
         until(lambda: f"Selected source {server.ipv4.ip}" in log.read_text(), 120)
 
 
-def test_avahi_finds_a_host_by_its_name(three: Lab, tmp_path: Path, until: Until) -> None:
+def test_avahi_finds_a_host_by_its_name(three: NamespaceLab, tmp_path: Path, until: Until) -> None:
     """On a point-to-point interface only where it is told to."""
     one, two, _ = three.hosts
     daemons = (

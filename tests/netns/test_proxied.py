@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import LabNamespace
 from tests.netns.behind import (
@@ -40,7 +40,7 @@ def counted(host: Host, name: str) -> int:
 
 
 def test_hosts_behind_a_proxy_are_reached_and_reach_others(
-    lab: Lab, pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
+    lab: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     """The first host believes all of 10.77.0.0/24, fd77::/64 and 192.0.2.0/24, fd77:2::/64 to be on the
     link."""
@@ -91,7 +91,7 @@ def test_nothing_answers_for_the_link_itself_and_for_what_has_no_route(
 ) -> None:
     """The options name networks; an answer for a host of the link would take its packets away."""
     options = ["--proxy", "10.77.0.0/24", "--proxy", "fd77::/64", "--proxy", "203.0.113.0/24"]
-    with Lab(2, options=options) as lab, wired(sh, lab.hosts[1], pods[0]):
+    with NamespaceLab(2, options=options) as lab, wired(sh, lab.hosts[1], pods[0]):
         first, router = lab.hosts
         forward(sh, router)
         put_behind(sh, router, pods[0])
@@ -119,7 +119,7 @@ def test_nothing_answers_for_the_link_itself_and_for_what_has_no_route(
 def test_by_routes_everything_behind_is_answered_for_except_by_the_default_route(
     pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
-    with Lab(2) as lab, wired(sh, lab.hosts[1], pods[0]):
+    with NamespaceLab(2) as lab, wired(sh, lab.hosts[1], pods[0]):
         first, router = lab.hosts
         forward(sh, router)
         added = cli(router, "neigh", "add", "proxy", "routes", "dev", "ib0")
@@ -144,7 +144,7 @@ def test_an_address_that_moves_behind_another_host_takes_its_traffic_along(
 ) -> None:
     """Both routers name it; the one to which it comes announces it when its route changes."""
     options = ["--proxy", BEHIND, "--proxy", BEHIND6]
-    with Lab(3, options=options) as lab:
+    with NamespaceLab(3, options=options) as lab:
         client, one, other = lab.hosts
         with wired(sh, one, pods[0]), wired(sh, other, pods[1]):
             forward(sh, one)
@@ -169,7 +169,7 @@ def test_a_new_queue_pair_is_announced_for_what_is_behind_it(
 ) -> None:
     """The client learns it without a packet of its own: a change of mode makes another queue pair."""
     options = ["--proxy", BEHIND, "--proxy", BEHIND6]
-    with Lab(2, options=options) as lab, wired(sh, lab.hosts[1], pods[0]):
+    with NamespaceLab(2, options=options) as lab, wired(sh, lab.hosts[1], pods[0]):
         client, router = lab.hosts
         forward(sh, router)
         put_behind(sh, router, pods[0])
@@ -191,7 +191,7 @@ def test_the_delay_of_the_kernel_lets_the_owner_answer_first(
     pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     """A host of the link has the address, too: its answer comes at once, the proxy's later."""
-    with Lab(3, options=["--proxy", BEHIND]) as lab, wired(sh, lab.hosts[1], pods[0]):
+    with NamespaceLab(3, options=["--proxy", BEHIND]) as lab, wired(sh, lab.hosts[1], pods[0]):
         client, router, owner = lab.hosts
         forward(sh, router, delay=6000)  # a random part of 60 s: almost never before the owner
         until(lambda: cli(owner, "neigh", "show", "proxy").returncode == 0)
@@ -215,7 +215,7 @@ def test_the_delay_of_the_kernel_lets_the_owner_answer_first(
 def test_the_kernel_s_sysctl_says_how_long_answers_wait(
     pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
-    with Lab(2) as lab, wired(sh, lab.hosts[1], pods[0]):
+    with NamespaceLab(2) as lab, wired(sh, lab.hosts[1], pods[0]):
         first, router = lab.hosts
 
         def prepare(delay: int, network: int) -> None:
@@ -253,7 +253,7 @@ def test_hosts_behind_a_proxy_are_found_on_a_link_without_multicast(
     pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
     """The proxy tells the peers its solicited-node groups as any others."""
-    with Lab(2, start=False) as lab, wired(sh, lab.hosts[1], pods[0]):
+    with NamespaceLab(2, start=False) as lab, wired(sh, lab.hosts[1], pods[0]):
         first, router = lab.hosts
         for host in lab.hosts:
             sh(host, NO_MULTICAST)
@@ -294,7 +294,7 @@ def test_vrrp_moves_what_is_behind_two_routers(
     pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
     """keepalived gives the route to the router that is the master, and the proxy there announces it."""
-    with Lab(3, options=["--proxy", BEHIND]) as lab:
+    with NamespaceLab(3, options=["--proxy", BEHIND]) as lab:
         client, one, other = lab.hosts
         with wired(sh, one, pods[0]), wired(sh, other, pods[1]):
             for router, pod in ((one, pods[0]), (other, pods[1])):
@@ -339,7 +339,7 @@ def test_by_routes_the_proxy_follows_a_routing_daemon(
     FRR's routes have nexthop objects, which the kernel names by their numbers alone without
     nexthop_compat_mode.
     """
-    with Lab(2, options=["--proxy", "routes"]) as lab, wired(sh, lab.hosts[1], pods[0]):
+    with NamespaceLab(2, options=["--proxy", "routes"]) as lab, wired(sh, lab.hosts[1], pods[0]):
         client, router = lab.hosts
         pod, _ = pods
         forward(sh, router)
@@ -387,7 +387,7 @@ def test_an_address_that_hosts_behind_us_share_by_vrrp_stays_reachable(
 ) -> None:
     """keepalived moves it between two hosts of the Ethernet; the link sees the same router all the time."""
     options = ["--proxy", BEHIND, "--proxy", BEHIND6]
-    with Lab(2, options=options) as lab:
+    with NamespaceLab(2, options=options) as lab:
         client, router = lab.hosts
         forward(sh, router)
         sh(
@@ -438,7 +438,7 @@ def test_a_probe_for_a_host_behind_us_finds_it_in_use(
     pods: tuple[LabNamespace, LabNamespace], sh: Sh, until: Until
 ) -> None:
     """Duplicate address detection of IPv6: the prober gives the address up (RFC 4862 §5.4)."""
-    with Lab(2, options=["--proxy", BEHIND6]) as lab, wired(sh, lab.hosts[1], pods[0]):
+    with NamespaceLab(2, options=["--proxy", BEHIND6]) as lab, wired(sh, lab.hosts[1], pods[0]):
         first, router = lab.hosts
         forward(sh, router)
         put_behind(sh, router, pods[0])
@@ -452,7 +452,7 @@ def test_the_doctor_says_why_nobody_is_answered_for(
     pods: tuple[LabNamespace, LabNamespace], cli: Cli, sh: Sh, until: Until
 ) -> None:
     options = ["--proxy", BEHIND, "--proxy", BEHIND6, "--proxy", "203.0.113.0/24"]
-    with Lab(2, options=options) as lab, wired(sh, lab.hosts[1], pods[0]):
+    with NamespaceLab(2, options=options) as lab, wired(sh, lab.hosts[1], pods[0]):
         other, router = lab.hosts
 
         def found() -> dict[str, str | None]:

@@ -19,7 +19,7 @@ import pytest
 
 from ipoibu.daemon.control.client import Client
 from ipoibu.host import receive_buffer
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.captures import TCPDUMP
 from tests.netns.kernel_counters import counter, udp_arrived
@@ -35,9 +35,9 @@ PARALLEL = ("-P", str(FLOWS))
 
 
 @pytest.fixture(scope="module")
-def queued() -> Iterator[Lab]:
+def queued() -> Iterator[NamespaceLab]:
     """Two hosts with two queues each, and a third with one."""
-    with Lab(3, start=False) as lab:
+    with NamespaceLab(3, start=False) as lab:
         for host in lab.hosts[:2]:
             host.options = ["--queues", "2"]
         lab.start()
@@ -75,7 +75,7 @@ def iperf3(sender: Host, receiver: Host, address: str, *words: str) -> dict[str,
             server.stdout.close()
 
 
-def test_the_interface_shows_its_queues(queued: Lab, cli: Cli, sh: Sh) -> None:
+def test_the_interface_shows_its_queues(queued: NamespaceLab, cli: Cli, sh: Sh) -> None:
     first, _, plain = queued.hosts
     assert first.ask("show")["queues"] == 2
     assert " queues 2\n" in cli(first, "show").stdout
@@ -97,7 +97,7 @@ def streams_pass(sender: Host, receiver: Host, address: str, *words: str) -> boo
 
 @pytest.mark.parametrize("pair", [(0, 1), (0, 2), (2, 0)], ids=["2-2", "2-1", "1-2"])
 def test_hosts_reach_each_other_whatever_queues_they_have(
-    queued: Lab, sh: Sh, pair: tuple[int, int]
+    queued: NamespaceLab, sh: Sh, pair: tuple[int, int]
 ) -> None:
     sender, receiver = (queued.hosts[number] for number in pair)
     for address in (receiver.ipv4.ip, receiver.ipv6.ip):
@@ -128,7 +128,7 @@ def in_order(sender: Host, receiver: Host) -> Iterator[None]:
 @pytest.mark.parametrize("pair", [(0, 1), (1, 2), (2, 0)], ids=["2-2", "2-1", "1-2"])
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 def test_parallel_streams_use_all_queues_and_stay_in_order(
-    queued: Lab, until: Until, pair: tuple[int, int], family: str
+    queued: NamespaceLab, until: Until, pair: tuple[int, int], family: str
 ) -> None:
     sender, receiver = (queued.hosts[number] for number in pair)
     address = str(getattr(receiver, family).ip)
@@ -169,7 +169,7 @@ def number(host: Host, address: str, count: int, rounds: int) -> None:
 @pytest.mark.serial
 @pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
 def test_the_datagrams_of_each_flow_arrive_in_order(
-    queued: Lab, sh: Sh, until: Until, address: str
+    queued: NamespaceLab, sh: Sh, until: Until, address: str
 ) -> None:
     first, second, _ = queued.hosts
     sh(first, f"ping -c1 -W10 {address}")
@@ -198,7 +198,7 @@ def test_the_datagrams_of_each_flow_arrive_in_order(
 
 
 @pytest.mark.serial
-def test_udp_streams_arrive(queued: Lab, until: Until) -> None:
+def test_udp_streams_arrive(queued: NamespaceLab, until: Until) -> None:
     first, second, _ = queued.hosts
 
     def arrive() -> bool:
@@ -238,7 +238,7 @@ def is_member(host: Host, group: str) -> bool:
 
 @pytest.mark.parametrize("group", ["239.5.5.5", "ff15::5:5"])
 def test_multicast_of_every_queue_reaches_all_and_its_echo_is_dropped(
-    queued: Lab, until: Until, group: str
+    queued: NamespaceLab, until: Until, group: str
 ) -> None:
     """E8. The kernel spreads flows, and so groups' packets, over the queues by their ports."""
     first = queued.hosts[0]  # a member itself: its own stack delivers each of its packets once
@@ -270,7 +270,7 @@ def test_multicast_of_every_queue_reaches_all_and_its_echo_is_dropped(
 
 
 def test_a_peer_that_was_started_again_is_known_to_every_queue(
-    bare: Lab, sh: Sh, until: Until
+    bare: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     """It has another queue pair, which its announcement contains."""
     first, second = bare.hosts
@@ -291,7 +291,7 @@ def test_a_peer_that_was_started_again_is_known_to_every_queue(
     assert "Traceback" not in first.log() + second.log()
 
 
-def test_a_child_has_the_queues_of_its_parent(queued: Lab, cli: Cli, until: Until) -> None:
+def test_a_child_has_the_queues_of_its_parent(queued: NamespaceLab, cli: Cli, until: Until) -> None:
     for host in queued.hosts[:2]:
         address = f"--address=10.88.0.{host.number}/24"
         done = cli(host, "child", "add", "ib0", "0x8001", address)
@@ -313,7 +313,7 @@ def test_a_child_has_the_queues_of_its_parent(queued: Lab, cli: Cli, until: Unti
 
 
 def test_a_capture_has_what_all_queues_send(
-    queued: Lab, tmp_path: Path, sh: Sh, until: Until
+    queued: NamespaceLab, tmp_path: Path, sh: Sh, until: Until
 ) -> None:
     first = queued.hosts[0]
     file = tmp_path / "ib0.pcap"
@@ -348,7 +348,9 @@ def test_a_capture_has_what_all_queues_send(
     [("16",), ("3", "--offload", "off"), ("2", "--busy-poll", "50"), ("2", "--mtu", "1280")],
     ids=["16 queues", "without offload", "busy polling", "a small MTU"],
 )
-def test_queues_go_with_other_options(bare: Lab, until: Until, options: tuple[str, ...]) -> None:
+def test_queues_go_with_other_options(
+    bare: NamespaceLab, until: Until, options: tuple[str, ...]
+) -> None:
     for host in bare.hosts:
         host.options = ["--queues", *options]
     bare.start()
@@ -359,7 +361,7 @@ def test_queues_go_with_other_options(bare: Lab, until: Until, options: tuple[st
     assert [host.stop() for host in bare.hosts] == [0, 0]
 
 
-def test_faults_are_for_every_queue(bare: Lab, until: Until) -> None:
+def test_faults_are_for_every_queue(bare: NamespaceLab, until: Until) -> None:
     for host in bare.hosts:
         host.options = ["--queues", "2", "--faults", "loss=0.02,seed=3"]
     bare.start()
@@ -377,7 +379,9 @@ def test_faults_are_for_every_queue(bare: Lab, until: Until) -> None:
         (["--queues", "2", "--mode", "connected"], "--queues is for datagram mode"),
     ],
 )
-def test_what_cannot_have_queues_says_so(bare: Lab, cli: Cli, options: list[str], why: str) -> None:
+def test_what_cannot_have_queues_says_so(
+    bare: NamespaceLab, cli: Cli, options: list[str], why: str
+) -> None:
     done = cli(bare.hosts[0], "up", "ib0", "--device", "soft:eth0", *options)
     assert done.returncode == 2
     assert why in done.stderr
@@ -385,7 +389,7 @@ def test_what_cannot_have_queues_says_so(bare: Lab, cli: Cli, options: list[str]
 
 
 def test_an_interface_that_is_deleted_ends_its_daemon_with_one_clear_word(
-    bare: Lab, sh: Sh, until: Until
+    bare: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     host = bare.hosts[0]
     host.options = ["--queues", "4"]
@@ -424,7 +428,7 @@ print(json.dumps([seen, len(os.listdir("/proc/self/task"))]))
 """
 
 
-def test_descriptors_threads_and_memory_stay_flat_over_starts(bare: Lab) -> None:
+def test_descriptors_threads_and_memory_stay_flat_over_starts(bare: NamespaceLab) -> None:
     done = bare.hosts[0].run([sys.executable, "-c", CYCLES], timeout_s=100)
     assert done.returncode == 0, done.stderr
     seen, threads = json.loads(done.stdout)

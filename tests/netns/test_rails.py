@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ipoibu.daemon.control.client import Client
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Cli, Until
@@ -33,8 +33,8 @@ def _second_wire(first: Host, second: Host, sh: Sh) -> None:
 
 
 @pytest.fixture
-def two(sh: Sh) -> Iterator[Lab]:
-    with Lab(start=False) as lab:
+def two(sh: Sh) -> Iterator[NamespaceLab]:
+    with NamespaceLab(start=False) as lab:
         first, second = lab.hosts
         sh(second, "ip link add bridge0 mtu 9000 type bridge && ip link set bridge0 up")
         sh(second, "ip link set eth0 mtu 9000 master bridge0 && ip link set bridge0 mtu 9000")
@@ -49,7 +49,7 @@ def _rails(host: Host) -> dict[str, str]:
     return {rail["device"]: rail["state"] for rail in host.ask("show")["rails"]}
 
 
-def _reaches(lab: Lab) -> bool:
+def _reaches(lab: NamespaceLab) -> bool:
     first, second = lab.hosts
     done = second.run(["ping", "-q", "-c1", "-W1", str(first.ipv4.ip)])
     return done.returncode == 0
@@ -62,7 +62,7 @@ def _lost(ping: subprocess.Popen[bytes]) -> int:
     return int(match[1]) - int(match[2])
 
 
-def _ping(lab: Lab, seconds: float) -> subprocess.Popen[bytes]:
+def _ping(lab: NamespaceLab, seconds: float) -> subprocess.Popen[bytes]:
     first, second = lab.hosts
     count = int(seconds / 0.02)
     command = ["ping", "-q", "-i0.02", f"-c{count}", "-W2", str(first.ipv4.ip)]
@@ -71,7 +71,7 @@ def _ping(lab: Lab, seconds: float) -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize("mode", ["datagram", "connected"])
 def test_the_backup_takes_over_when_a_wire_is_pulled(
-    two: Lab, sh: Sh, until: Until, mode: str
+    two: NamespaceLab, sh: Sh, until: Until, mode: str
 ) -> None:
     first, second = two.hosts
     for host in two.hosts:
@@ -107,7 +107,7 @@ def test_the_backup_takes_over_when_a_wire_is_pulled(
 
 
 @pytest.mark.parametrize("mode", ["datagram", "connected"])
-def test_a_stream_outlives_the_change(two: Lab, sh: Sh, until: Until, mode: str) -> None:
+def test_a_stream_outlives_the_change(two: NamespaceLab, sh: Sh, until: Until, mode: str) -> None:
     first, second = two.hosts
     for host in two.hosts:
         host.options += ["--mode", mode]
@@ -128,7 +128,7 @@ def test_a_stream_outlives_the_change(two: Lab, sh: Sh, until: Until, mode: str)
         until(lambda: _reaches(two) and any(it["peer"].endswith(peer) for it in second.ask("conn")))
 
 
-def test_connections_survive_many_changes(two: Lab, sh: Sh, until: Until) -> None:
+def test_connections_survive_many_changes(two: NamespaceLab, sh: Sh, until: Until) -> None:
     """Each change remakes the connections, by which packets go; the frames of their receives come back."""
     first, second = two.hosts
     for host in two.hosts:
@@ -151,7 +151,9 @@ def test_connections_survive_many_changes(two: Lab, sh: Sh, until: Until) -> Non
     assert "engine.renewals" not in stats
 
 
-def test_the_primary_carries_the_traffic_whenever_it_is_up(two: Lab, sh: Sh, until: Until) -> None:
+def test_the_primary_carries_the_traffic_whenever_it_is_up(
+    two: NamespaceLab, sh: Sh, until: Until
+) -> None:
     first, second = two.hosts
     first.options += ["--rail-primary", "soft:eth1", "--rail-updelay", "6000"]
     two.start()
@@ -165,7 +167,9 @@ def test_the_primary_carries_the_traffic_whenever_it_is_up(two: Lab, sh: Sh, unt
     until(lambda: _reaches(two))
 
 
-def test_a_device_that_goes_and_comes_back(two: Lab, sh: Sh, until: Until, cli: Cli) -> None:
+def test_a_device_that_goes_and_comes_back(
+    two: NamespaceLab, sh: Sh, until: Until, cli: Cli
+) -> None:
     first, second = two.hosts
     two.start()
     sh(first, "ip link delete eth1")
@@ -187,7 +191,7 @@ def test_a_device_that_goes_and_comes_back(two: Lab, sh: Sh, until: Until, cli: 
     until(lambda: _reaches(two))
 
 
-def test_a_device_may_appear_late(two: Lab, sh: Sh, until: Until) -> None:
+def test_a_device_may_appear_late(two: NamespaceLab, sh: Sh, until: Until) -> None:
     first, second = two.hosts
     sh(first, "ip link delete eth1")
     two.start()
@@ -196,7 +200,9 @@ def test_a_device_may_appear_late(two: Lab, sh: Sh, until: Until) -> None:
     until(lambda: _rails(first) == {"soft:eth0": "active", "soft:eth1": "backup"})
 
 
-def test_silence_of_the_monitored_neighbours_is_a_failure(two: Lab, sh: Sh, until: Until) -> None:
+def test_silence_of_the_monitored_neighbours_is_a_failure(
+    two: NamespaceLab, sh: Sh, until: Until
+) -> None:
     """The port of the rail stays up; its frames reach nobody."""
     first, second = two.hosts
     first.options += ["--rail-monitor", str(second.ipv4.ip), "--rail-monitor", "10.77.0.99"]
@@ -225,21 +231,23 @@ def test_silence_of_the_monitored_neighbours_is_a_failure(two: Lab, sh: Sh, unti
         ),
     ],
 )
-def test_contradictions_are_refused_in_words(two: Lab, options: list[str], words: str) -> None:
+def test_contradictions_are_refused_in_words(
+    two: NamespaceLab, options: list[str], words: str
+) -> None:
     first = two.hosts[0]
     first.options += options
     with pytest.raises(LabError, match=re.escape(words)):
         first.start()
 
 
-def test_rails_of_different_links_are_refused(two: Lab, sh: Sh) -> None:
+def test_rails_of_different_links_are_refused(two: NamespaceLab, sh: Sh) -> None:
     first = two.hosts[0]
     sh(first, "ip link set eth1 mtu 1500")
     with pytest.raises(LabError, match="rails soft:eth0 and soft:eth1: the links differ: MTU"):
         first.start()
 
 
-def _add_children(lab: Lab, cli: Cli) -> None:
+def _add_children(lab: NamespaceLab, cli: Cli) -> None:
     for host in lab.hosts:
         address = f"--address=10.88.0.{host.number}/24"
         done = cli(host, "child", "add", "ib0", "0x8001", address)
@@ -256,11 +264,11 @@ def _child_rails(host: Host) -> dict[str, str]:
     return {rail["device"]: rail["state"] for rail in _child(host)["rails"]}
 
 
-def _child_reaches(lab: Lab) -> bool:
+def _child_reaches(lab: NamespaceLab) -> bool:
     return lab.hosts[1].run(["ping", "-q", "-c1", "-W1", "10.88.0.1"]).returncode == 0
 
 
-def test_children_follow_a_pulled_wire(two: Lab, sh: Sh, until: Until, cli: Cli) -> None:
+def test_children_follow_a_pulled_wire(two: NamespaceLab, sh: Sh, until: Until, cli: Cli) -> None:
     first, second = two.hosts
     first.options += ["--rail-primary", "soft:eth0"]
     two.start()
@@ -287,7 +295,7 @@ def test_children_follow_a_pulled_wire(two: Lab, sh: Sh, until: Until, cli: Cli)
 
 
 def test_children_follow_the_parent_from_silent_neighbours(
-    two: Lab, sh: Sh, until: Until, cli: Cli
+    two: NamespaceLab, sh: Sh, until: Until, cli: Cli
 ) -> None:
     first, second = two.hosts
     first.options += ["--rail-monitor", str(second.ipv4.ip)]
@@ -299,14 +307,14 @@ def test_children_follow_the_parent_from_silent_neighbours(
     until(lambda: _child_reaches(two))
 
 
-def test_no_device_at_all_is_an_error_about_the_first(two: Lab, sh: Sh) -> None:
+def test_no_device_at_all_is_an_error_about_the_first(two: NamespaceLab, sh: Sh) -> None:
     first = two.hosts[0]
     first.device, first.options = "soft:eth8", ["--device", "soft:eth9"]
     with pytest.raises(LabError, match="soft:eth8: no such network device"):
         first.start()
 
 
-def test_rails_show_in_the_json_of_show(two: Lab, cli: Cli) -> None:
+def test_rails_show_in_the_json_of_show(two: NamespaceLab, cli: Cli) -> None:
     two.start()
     first, second = two.hosts
     rails: list[dict[str, Any]] = json.loads(cli(first, "show", "ib0", "-j").stdout)[0]["rails"]
@@ -326,7 +334,7 @@ def link_local(host: Host, name: str) -> str:
     return next((it["local"] for at in json.loads(done.stdout) for it in at["addr_info"]), "")
 
 
-def test_a_link_of_peers_follows_the_change(two: Lab, sh: Sh, until: Until) -> None:
+def test_a_link_of_peers_follows_the_change(two: NamespaceLab, sh: Sh, until: Until) -> None:
     first, second = two.hosts
     second.options += ["--peer", "fe80::1234"]  # nobody: it waits for the first host to connect
     first.peer = until(lambda: link_local(second, "bridge0"))

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import Host
 from tests.attack.attacker import Attacker
@@ -77,8 +77,8 @@ def _prepare(host: Host, sh: Sh) -> None:
 
 
 @pytest.fixture
-def pair(sh: Sh) -> Iterator[Lab]:
-    with Lab(start=False) as lab:
+def pair(sh: Sh) -> Iterator[NamespaceLab]:
+    with NamespaceLab(start=False) as lab:
         for host in lab.hosts:
             _prepare(host, sh)
             host.options = list(SPREAD)
@@ -130,7 +130,9 @@ class Streams:
         return report
 
 
-def test_flows_go_by_both_wires_and_keep_their_order(pair: Lab, until: Until, cli: Cli) -> None:
+def test_flows_go_by_both_wires_and_keep_their_order(
+    pair: NamespaceLab, until: Until, cli: Cli
+) -> None:
     first, second = pair.hosts
     pair.start()
     until(lambda: _states(first) == ["active", "sharing"])
@@ -165,7 +167,9 @@ def test_flows_go_by_both_wires_and_keep_their_order(pair: Lab, until: Until, cl
     until(lambda: re.search(text, cli(first, "doctor").stdout, re.MULTILINE))
 
 
-def test_the_flows_of_a_pulled_wire_move_to_the_other(pair: Lab, sh: Sh, until: Until) -> None:
+def test_the_flows_of_a_pulled_wire_move_to_the_other(
+    pair: NamespaceLab, sh: Sh, until: Until
+) -> None:
     first, second = pair.hosts
     pair.start()
     until(lambda: _peers(first) == _peers(second) == [1, 1])
@@ -189,7 +193,7 @@ def test_the_flows_of_a_pulled_wire_move_to_the_other(pair: Lab, sh: Sh, until: 
 
 
 def test_a_host_with_one_rail_is_reached_by_the_active_rail(sh: Sh, until: Until) -> None:
-    with Lab(3, start=False) as lab:
+    with NamespaceLab(3, start=False) as lab:
         first, second, third = lab.hosts
         for host in lab.hosts:
             _prepare(host, sh)
@@ -210,7 +214,7 @@ def test_a_host_with_one_rail_is_reached_by_the_active_rail(sh: Sh, until: Until
 
 def test_a_host_on_one_wire_only_does_not_move_the_active_rail(sh: Sh, until: Until) -> None:
     """The third host's first rail is on a wire of its own, and its second on that of the first host."""
-    with Lab(3, start=False) as lab:
+    with NamespaceLab(3, start=False) as lab:
         first, second, third = lab.hosts
         for host in lab.hosts:
             _prepare(host, sh)
@@ -230,7 +234,7 @@ def test_a_host_on_one_wire_only_does_not_move_the_active_rail(sh: Sh, until: Un
 
 
 def test_hellos_of_hosts_that_do_not_exist_get_one_each_at_most(
-    pair: Lab, until: Until, attacker: Attacker
+    pair: NamespaceLab, until: Until, attacker: Attacker
 ) -> None:
     """And the peer stays one: the answers to others leave frames and handles to it."""
     first, second = pair.hosts
@@ -256,7 +260,7 @@ def test_hellos_of_hosts_that_do_not_exist_get_one_each_at_most(
 
 def test_a_silent_wire_carries_no_flows(sh: Sh, until: Until) -> None:
     """The second wires end at a bridge that stops to forward: every port stays up."""
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         first, second = lab.hosts
         for host in lab.hosts:
             _prepare(host, sh)
@@ -279,7 +283,9 @@ def test_a_silent_wire_carries_no_flows(sh: Sh, until: Until) -> None:
         until(lambda: _peers(first) == _peers(second) == [1, 1])
 
 
-def test_a_device_that_goes_and_comes_back_shares_again(pair: Lab, sh: Sh, until: Until) -> None:
+def test_a_device_that_goes_and_comes_back_shares_again(
+    pair: NamespaceLab, sh: Sh, until: Until
+) -> None:
     first, second = pair.hosts
     pair.start()
     until(lambda: _peers(first) == [1, 1])
@@ -302,7 +308,7 @@ def test_a_device_that_goes_and_comes_back_shares_again(pair: Lab, sh: Sh, until
     ],
 )
 def test_what_rails_cannot_spread_is_refused_in_words(
-    pair: Lab, options: list[str], words: str
+    pair: NamespaceLab, options: list[str], words: str
 ) -> None:
     first = pair.hosts[0]
     first.options += options

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.base.addr import HwAddr
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.underlay import ROUTED4, ROUTED6, Underlay, router_addresses
 from tests.netns.path_mtu import reaches_whole
@@ -31,9 +31,9 @@ IDS: Final = list(UNDERLAYS)
 
 
 @pytest.fixture
-def three(request: pytest.FixtureRequest) -> Iterator[Lab]:
+def three(request: pytest.FixtureRequest) -> Iterator[NamespaceLab]:
     """Three hosts in three networks, without interfaces. On "both", they meet by IPv4 and send by IPv6."""
-    with Lab(3, start=False, underlay=UNDERLAYS[request.param]) as lab:
+    with NamespaceLab(3, start=False, underlay=UNDERLAYS[request.param]) as lab:
         confine(lab)
         if request.param == "both":
             for host in lab.hosts:
@@ -47,7 +47,7 @@ on_ipv4 = pytest.mark.parametrize("three", ["ipv4"], indirect=True)
 
 @on_each
 def test_pings_of_all_sizes_and_multicast_cross_the_router(
-    three: Lab, sh: Sh, until: Until
+    three: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     start(three, until)
     first, second, third = three.hosts
@@ -104,7 +104,7 @@ def on(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
 
 
 @on(("ipv4", "datagram"), ("ipv4", "connected"), ("ipv6", "connected"), ("both", "datagram"))
-def test_tcp_and_udp_streams_cross_the_router(three: Lab, mode: str, until: Until) -> None:
+def test_tcp_and_udp_streams_cross_the_router(three: NamespaceLab, mode: str, until: Until) -> None:
     for host in three.hosts:
         host.options = ["--mode", mode]
     start(three, until)
@@ -121,7 +121,7 @@ def test_tcp_and_udp_streams_cross_the_router(three: Lab, mode: str, until: Unti
 
 @on(("ipv4", "datagram"), ("ipv4", "connected"), ("ipv6", "connected"), ("ipv6", "datagram"))
 def test_where_the_router_has_1500_bytes_what_is_longer_goes_in_fragments(
-    three: Lab, mode: str, until: Until
+    three: NamespaceLab, mode: str, until: Until
 ) -> None:
     """The hosts' wires have 9000 bytes, so only the router tells the hosts."""
     first, second, _ = three.hosts
@@ -140,7 +140,7 @@ def test_where_the_router_has_1500_bytes_what_is_longer_goes_in_fragments(
 
 @pytest.mark.parametrize("three", ["ipv4", "ipv6"], indirect=True)
 def test_wires_of_1500_and_of_9000_bytes_share_a_link_with_one_mtu(
-    three: Lab, sh: Sh, until: Until
+    three: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     first, second, _ = three.hosts
     sh(second, "ip link set eth0 mtu 1500")
@@ -157,7 +157,9 @@ def test_wires_of_1500_and_of_9000_bytes_share_a_link_with_one_mtu(
 
 
 @on_ipv4
-def test_five_percent_of_loss_costs_speed_and_no_connection(three: Lab, until: Until) -> None:
+def test_five_percent_of_loss_costs_speed_and_no_connection(
+    three: NamespaceLab, until: Until
+) -> None:
     for host in three.hosts:
         host.options = ["--mode", "connected"]
     start(three, until)
@@ -170,7 +172,7 @@ def test_five_percent_of_loss_costs_speed_and_no_connection(three: Lab, until: U
 
 @pytest.mark.parametrize("three", ["ipv4", "ipv6"], indirect=True)
 def test_a_host_that_was_killed_and_one_that_moved_come_back(
-    three: Lab, sh: Sh, until: Until
+    three: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     start(three, until)
     first, second, third = three.hosts
@@ -190,7 +192,9 @@ def test_a_host_that_was_killed_and_one_that_moved_come_back(
 
 
 @on_ipv4
-def test_an_interface_of_a_named_address_waits_for_it(three: Lab, sh: Sh, until: Until) -> None:
+def test_an_interface_of_a_named_address_waits_for_it(
+    three: NamespaceLab, sh: Sh, until: Until
+) -> None:
     host = three.hosts[1]
     host.device = f"soft:eth0,{host.wire_ip}"
     host.start()
@@ -205,7 +209,7 @@ def test_an_interface_of_a_named_address_waits_for_it(three: Lab, sh: Sh, until:
 
 @on_ipv4
 def test_a_name_that_leads_elsewhere_is_looked_up_again(
-    three: Lab, tmp_path: Path, until: Until
+    three: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     """The hosts read a file of their own as /etc/hosts. A name is looked up again after 30 s."""
     hosts = tmp_path / "hosts"
@@ -223,7 +227,7 @@ def test_a_name_that_leads_elsewhere_is_looked_up_again(
 
 @on_ipv4
 def test_strangers_neither_become_peers_nor_inject_packets(
-    three: Lab, tmp_path: Path, until: Until
+    three: NamespaceLab, tmp_path: Path, until: Until
 ) -> None:
     key = tmp_path / "key"
     key.write_text("12" * 32 + "\n")
@@ -272,7 +276,7 @@ def _datagram(source: str, target: str, qpn: int) -> bytes:
 
 def test_a_host_with_a_routed_gid_answers_by_its_hardware_address(sh: Sh, until: Until) -> None:
     """Its link-local address on the link comes from a hash of the GID."""
-    with Lab(2, start=False) as lab:
+    with NamespaceLab(2, start=False) as lab:
         for host in lab.hosts:
             sh(host, f"ip address add 2001:db8::{host.number}/64 dev eth0 nodad")
             host.device = "soft:eth0,ipv6"
@@ -289,7 +293,7 @@ def _asked(host: Host, target: str) -> dict[str, Any] | None:
 
 
 def test_over_ipv4_without_peers_the_broadcast_group_is_refused_and_peers_are_named() -> None:
-    with Lab(2, start=False, underlay=ROUTED4) as lab:
+    with NamespaceLab(2, start=False, underlay=ROUTED4) as lab:
         host = lab.hosts[0]
         host.peer = None
         with pytest.raises(Exception, match=r"soft:eth0,ipv4: IPv4 carries no multicast.*--peer"):
@@ -297,7 +301,7 @@ def test_over_ipv4_without_peers_the_broadcast_group_is_refused_and_peers_are_na
 
 
 def test_gids_of_two_ip_versions_are_refused_with_the_remedy(until: Until) -> None:
-    with Lab(2, start=False, underlay=BOTH) as lab:
+    with NamespaceLab(2, start=False, underlay=BOTH) as lab:
         for host in lab.hosts:
             host.peer = str(BOTH.addresses(1)[1].ip)
         lab.hosts[1].device = "soft:eth0,ipv4"
@@ -307,7 +311,7 @@ def test_gids_of_two_ip_versions_are_refused_with_the_remedy(until: Until) -> No
 
 
 def test_link_local_gids_across_a_router_are_logged_with_the_remedy(sh: Sh, until: Until) -> None:
-    with Lab(2, start=False, underlay=BOTH) as lab:
+    with NamespaceLab(2, start=False, underlay=BOTH) as lab:
         for host, peer in zip(lab.hosts, reversed(lab.hosts), strict=True):
             sh(host, f"ip address add fe80::{host.number}/64 dev eth0 nodad")
             host.device = f"soft:eth0,fe80::{host.number}"
@@ -325,7 +329,7 @@ def test_the_routes_to_the_peers_choose_the_underlay(
     underlay: Underlay, sh: Sh, until: Until
 ) -> None:
     """Each device has a link-local address, too. The first host names itself."""
-    with Lab(3, start=False, underlay=underlay) as lab:
+    with NamespaceLab(3, start=False, underlay=underlay) as lab:
         confine(lab)
         for host in lab.hosts:
             sh(host, f"ip address add fe80::{host.number}/64 dev eth0 nodad")
@@ -340,7 +344,7 @@ def test_the_routes_to_the_peers_choose_the_underlay(
 
 def test_a_lonely_first_host_goes_over_to_ipv4_and_its_longer_mtu(sh: Sh, until: Until) -> None:
     """On 1500 bytes a link has 1424 over IPv6 and 1444 over IPv4. It names itself, as the others name it."""
-    with Lab(2, start=False, underlay=ROUTED4) as lab:
+    with NamespaceLab(2, start=False, underlay=ROUTED4) as lab:
         first, second = lab.hosts
         confine(lab)
         for host in lab.hosts:
@@ -360,7 +364,7 @@ def test_a_lonely_first_host_goes_over_to_ipv4_and_its_longer_mtu(sh: Sh, until:
 
 
 def test_an_address_of_no_use_across_the_router_is_refused(sh: Sh) -> None:
-    with Lab(2, start=False, underlay=ROUTED6) as lab:
+    with NamespaceLab(2, start=False, underlay=ROUTED6) as lab:
         host = lab.hosts[1]
         sh(host, "ip address add fe80::7/64 dev eth0 nodad")
         sh(host, f"ip address del {host.wire_ip}/64 dev eth0")
@@ -373,7 +377,7 @@ def test_an_address_of_no_use_across_the_router_is_refused(sh: Sh) -> None:
 
 
 def test_the_doctor_names_the_address_that_the_device_uses(cli: Cli) -> None:
-    with Lab(2, start=False, underlay=ROUTED4) as lab:
+    with NamespaceLab(2, start=False, underlay=ROUTED4) as lab:
         done = cli(lab.hosts[0], "doctor", "--device", "soft:eth0,ipv4", "-j")
         findings = {it["check"]: it for it in json.loads(done.stdout)}
         assert (findings["address"]["status"], findings["mtu"]["status"]) == ("ok", "ok")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns import rerouting
 from tests.netns.advertising import advertise_router
@@ -173,7 +173,7 @@ def test_every_next_hop_is_the_kernels() -> None:
 
 def test_a_dead_router_is_left_for_another_one(sh: Sh, until: Until) -> None:
     """RFC 4191: the router of high preference first. RFC 4861 §6.3.6, §7.2.5: not when it is dead."""
-    with Lab(hosts=3) as lab:
+    with NamespaceLab(hosts=3) as lab:
         client, high, low = lab.hosts
         reaches = ["ping", "-c1", "-W1", "fd99::1"]
         for router, flags in ((high, 0x08), (low, 0x18)):
@@ -196,7 +196,7 @@ def test_a_dead_router_is_left_for_another_one(sh: Sh, until: Until) -> None:
 
 def test_no_packet_right_after_a_change_of_its_route_is_lost() -> None:
     """The kernel has the new route some milliseconds before the endpoint."""
-    with Lab() as lab:
+    with NamespaceLab() as lab:
         host, peer = lab.hosts
         rerouting.prepare(peer)
         lost = {

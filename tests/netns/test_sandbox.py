@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 pytestmark = pytest.mark.netns
@@ -139,13 +139,13 @@ def test_stage_5_leaves_no_other_system_call(missing: str) -> None:
     params=["", pytest.param("nobody", marks=pytest.mark.root)],
     ids=["root", "nobody"],
 )
-def confined(request: pytest.FixtureRequest) -> Iterator[Lab]:
+def confined(request: pytest.FixtureRequest) -> Iterator[NamespaceLab]:
     options = ["--log-level", "info", *(["--user", request.param] if request.param else [])]
-    with Lab(options=options) as lab:
+    with NamespaceLab(options=options) as lab:
         yield lab
 
 
-def test_an_interface_under_all_stages_holds_one_capability(confined: Lab) -> None:
+def test_an_interface_under_all_stages_holds_one_capability(confined: NamespaceLab) -> None:
     host = confined.hosts[0]
     lines = Path(f"/proc/{host.pid}/status").read_text().splitlines()
     status = {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
@@ -159,7 +159,7 @@ def test_an_interface_under_all_stages_holds_one_capability(confined: Lab) -> No
 
 
 def test_an_interface_under_all_stages_does_all_that_it_does_without(
-    confined: Lab, sh: Sh, until: Until, tmp_path: Path
+    confined: NamespaceLab, sh: Sh, until: Until, tmp_path: Path
 ) -> None:
     first, second = confined.hosts
     ipoibu = f"{sys.executable} -m ipoibu.cli"
@@ -182,7 +182,7 @@ def test_an_interface_under_all_stages_does_all_that_it_does_without(
 
 
 def test_an_interface_under_all_stages_follows_its_link_and_carries_a_flood(
-    confined: Lab, sh: Sh, until: Until
+    confined: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     first, second = confined.hosts
     sh(first, "ip link set eth0 down")
@@ -195,7 +195,7 @@ def test_an_interface_under_all_stages_follows_its_link_and_carries_a_flood(
     sh(first, f"ping -q -f -c 500 -s 1400 {second.ipv4.ip}")
 
 
-def test_an_interface_ends_cleanly_under_all_stages(confined: Lab) -> None:
+def test_an_interface_ends_cleanly_under_all_stages(confined: NamespaceLab) -> None:
     for host in confined.hosts:
         assert host.stop() == 0
         assert "Traceback" not in host.log()

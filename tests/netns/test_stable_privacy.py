@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.conftest import Until
 
@@ -66,7 +66,7 @@ def _set(sh: Sh, host: Host, **values: object) -> None:
 @pytest.fixture
 def prefixed(sh: Sh) -> Iterator[tuple[Host, Host]]:
     """A host, and a router with an address of PREFIX."""
-    with Lab(2) as lab:
+    with NamespaceLab(2) as lab:
         host, router = lab.hosts
         sh(router, "sysctl -qw net.ipv6.conf.all.forwarding=1")
         sh(router, f"ip address add {ROUTER}/64 dev ib0 nodad")

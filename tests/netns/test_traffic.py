@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 pytestmark = pytest.mark.netns
@@ -23,17 +23,17 @@ Until = Callable[..., Any]
 
 
 @pytest.mark.parametrize("size", [0, 56, 1000, 2044 - 28, 2044 - 27, 8000, 60000])
-def test_pings_of_every_size_come_back_over_ipv4(lab: Lab, sh: Sh, size: int) -> None:
+def test_pings_of_every_size_come_back_over_ipv4(lab: NamespaceLab, sh: Sh, size: int) -> None:
     sh(lab.hosts[0], f"ping -c3 -i0.05 -W10 -s{size} {lab.hosts[1].ipv4.ip}")
 
 
 @pytest.mark.parametrize("size", [0, 56, 1000, 2044 - 48, 2044 - 47, 8000, 60000])
-def test_pings_of_every_size_come_back_over_ipv6(lab: Lab, sh: Sh, size: int) -> None:
+def test_pings_of_every_size_come_back_over_ipv6(lab: NamespaceLab, sh: Sh, size: int) -> None:
     sh(lab.hosts[0], f"ping -6 -c3 -i0.05 -W10 -s{size} {lab.hosts[1].ipv6.ip}")
 
 
 def test_the_largest_packet_passes_unfragmented_and_one_byte_more_does_not(
-    lab: Lab, sh: Sh
+    lab: NamespaceLab, sh: Sh
 ) -> None:
     first, second = lab.hosts
     sh(first, f"ping -c1 -W10 -M do -s{2044 - 28} {second.ipv4.ip}")
@@ -41,11 +41,11 @@ def test_the_largest_packet_passes_unfragmented_and_one_byte_more_does_not(
     assert done.returncode != 0
 
 
-def test_link_local_addresses_reach_each_other(lab: Lab, sh: Sh) -> None:
+def test_link_local_addresses_reach_each_other(lab: NamespaceLab, sh: Sh) -> None:
     sh(lab.hosts[0], "ping -6 -c2 -i0.05 -W10 fe80::200:ff:fe00:2%ib0")
 
 
-def test_pinging_all_nodes_is_answered_by_the_other_host(lab: Lab, until: Until) -> None:
+def test_pinging_all_nodes_is_answered_by_the_other_host(lab: NamespaceLab, until: Until) -> None:
     # Without -L, the sender's own kernel answers, too, and ping ends at its second answer.
     ping = ["ping", "-6", "-L", "-c2", "-i0.2", "-W2", "ff02::1%ib0"]
     until(lambda: "from fe80::200:ff:fe00:2%ib0" in lab.hosts[0].run(ping).stdout)
@@ -69,7 +69,7 @@ def _iperf_server(host: Host) -> Iterator[None]:
 
 @pytest.mark.parametrize("target", ["10.77.0.2", "fd77::2"])
 @pytest.mark.parametrize("direction", [[], ["-R"]], ids=["send", "receive"])
-def test_tcp_carries_data(lab: Lab, target: str, direction: list[str]) -> None:
+def test_tcp_carries_data(lab: NamespaceLab, target: str, direction: list[str]) -> None:
     with _iperf_server(lab.hosts[1]):
         done = lab.hosts[0].run(["iperf3", "-J", "-n20M", "-c", target, *direction])
     assert done.returncode == 0, done.stdout
@@ -77,7 +77,7 @@ def test_tcp_carries_data(lab: Lab, target: str, direction: list[str]) -> None:
     assert received["bytes"] > 1_000_000
 
 
-def test_udp_that_waits_for_its_receiver_loses_nothing(lab: Lab, sh: Sh) -> None:
+def test_udp_that_waits_for_its_receiver_loses_nothing(lab: NamespaceLab, sh: Sh) -> None:
     """Each burst fits into the TUN's queue and the receiver's socket, however slow the machine is.
 
     The ping resolves the neighbour: fewer packets than a burst wait for that.
@@ -128,7 +128,7 @@ def _groups(host: Host) -> dict[str, Any]:
     ],
 )
 def test_a_join_of_an_application_is_seen_and_so_is_its_end(
-    lab: Lab, until: Until, group: str, mgid: str
+    lab: NamespaceLab, until: Until, group: str, mgid: str
 ) -> None:
     host = lab.hosts[1]
     assert group not in _groups(host)
@@ -147,7 +147,7 @@ def test_a_join_of_an_application_is_seen_and_so_is_its_end(
     ],
 )
 def test_a_multicast_sender_reaches_a_receiver(
-    lab: Lab, sh: Sh, until: Until, group: str, sender: str
+    lab: NamespaceLab, sh: Sh, until: Until, group: str, sender: str
 ) -> None:
     first, second = lab.hosts
     with _receiver(second, group) as receiver:
@@ -164,7 +164,7 @@ def test_a_multicast_sender_reaches_a_receiver(
 
 
 @pytest.mark.parametrize("target", ["10.77.0.255", "255.255.255.255"])
-def test_broadcasts_reach_the_other_host(lab: Lab, until: Until, target: str) -> None:
+def test_broadcasts_reach_the_other_host(lab: NamespaceLab, until: Until, target: str) -> None:
     first, second = lab.hosts
     with (
         second.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
@@ -186,7 +186,9 @@ def test_broadcasts_reach_the_other_host(lab: Lab, until: Until, target: str) ->
         assert (data, source[0]) == (b"all", "10.77.0.1")
 
 
-def test_a_host_that_is_not_there_is_unreachable_and_counted(lab: Lab, until: Until) -> None:
+def test_a_host_that_is_not_there_is_unreachable_and_counted(
+    lab: NamespaceLab, until: Until
+) -> None:
     first = lab.hosts[0]
     done = first.run(["ping", "-c3", "-W1", "-i0.2", "10.77.0.99"])
     assert done.returncode == 1

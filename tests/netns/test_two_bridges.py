@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import LabNamespace
 from tests.netns.behind import inside, reaches
@@ -55,7 +55,9 @@ class Bridges:
 @pytest.fixture(scope="module", params=["datagram", "connected"])
 def bridges(request: pytest.FixtureRequest) -> Iterator[Bridges]:
     with ExitStack() as stack:
-        lab = stack.enter_context(Lab(start=False, options=["--mode", request.param, "--ethernet"]))
+        lab = stack.enter_context(
+            NamespaceLab(start=False, options=["--mode", request.param, "--ethernet"])
+        )
         guests = []
         for number, host in enumerate(lab.hosts[:2]):
             host.addresses = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.underlay import ROUTED4, ROUTED6, gateway
 from tests.netns.routed import confine, hwaddr, live_peers, met, reaches, route, start
@@ -21,9 +21,9 @@ Until = Callable[..., Any]
 
 
 @pytest.fixture
-def two(request: pytest.FixtureRequest, sh: Sh) -> Iterator[Lab]:
+def two(request: pytest.FixtureRequest, sh: Sh) -> Iterator[NamespaceLab]:
     """Two hosts in two networks, without interfaces; their devices have link-local addresses, too."""
-    with Lab(2, start=False, underlay=request.param) as lab:
+    with NamespaceLab(2, start=False, underlay=request.param) as lab:
         confine(lab)
         for host in lab.hosts:
             sh(host, f"ip address add fe80::{host.number}/64 dev eth0 nodad")
@@ -52,7 +52,7 @@ def _goes_on(host: Host, sh: Sh, before: str) -> None:
     assert "Traceback" not in host.log()
 
 
-def _meets(lab: Lab, until: Until) -> None:
+def _meets(lab: NamespaceLab, until: Until) -> None:
     """Both hosts are peers; a connection to a former address may last until TCP gives up."""
     first, second = lab.hosts
     until(lambda: hwaddr(first) in live_peers(second) and hwaddr(second) in live_peers(first))
@@ -63,7 +63,7 @@ def _meets(lab: Lab, until: Until) -> None:
 @on_ipv4
 @pytest.mark.parametrize("mode", ["datagram", "connected"])
 def test_a_first_host_with_another_address_goes_on_with_its_child(
-    two: Lab, mode: str, sh: Sh, until: Until
+    two: NamespaceLab, mode: str, sh: Sh, until: Until
 ) -> None:
     """Its peer knows it by the former address only, so it has to find the peer."""
     first = two.hosts[0]
@@ -89,7 +89,7 @@ def test_a_first_host_with_another_address_goes_on_with_its_child(
 
 
 @on_ipv6
-def test_the_gid_follows_the_route_to_the_peers(two: Lab, sh: Sh, until: Until) -> None:
+def test_the_gid_follows_the_route_to_the_peers(two: NamespaceLab, sh: Sh, until: Until) -> None:
     first, second = two.hosts
     start(two, until)
     for host in two.hosts:
@@ -106,7 +106,7 @@ def test_the_gid_follows_the_route_to_the_peers(two: Lab, sh: Sh, until: Until) 
 
 @on_ipv4
 def test_peers_that_come_later_choose_the_underlay(
-    two: Lab, tmp_path: Path, sh: Sh, until: Until
+    two: NamespaceLab, tmp_path: Path, sh: Sh, until: Until
 ) -> None:
     first, second = two.hosts
     peers = tmp_path / "peers"
@@ -121,7 +121,7 @@ def test_peers_that_come_later_choose_the_underlay(
 
 
 @on_ipv4
-def test_each_rail_has_an_underlay_of_its_own(two: Lab, sh: Sh, until: Until) -> None:
+def test_each_rail_has_an_underlay_of_its_own(two: NamespaceLab, sh: Sh, until: Until) -> None:
     """The kernel's route to the peer leads over the first rail as long as that is up."""
     first, second = two.hosts
     assert two.router is not None
@@ -143,7 +143,7 @@ def test_each_rail_has_an_underlay_of_its_own(two: Lab, sh: Sh, until: Until) ->
 
 
 def test_a_link_with_multicast_follows_another_link_local_address(sh: Sh, until: Until) -> None:
-    with Lab(2) as lab:
+    with NamespaceLab(2) as lab:
         first, second = lab.hosts
         for host in lab.hosts:
             host.ask("child-add", pkey="0x8001", address=[f"10.88.0.{host.number}/24"])

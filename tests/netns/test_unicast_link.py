@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import Host
 from tests.netns.path_mtu import reaches_whole
@@ -75,9 +75,9 @@ def _addresses(host: Host, peer: Host) -> set[str]:
 
 
 @pytest.fixture
-def three(sh: Sh) -> Iterator[Lab]:
+def three(sh: Sh) -> Iterator[NamespaceLab]:
     """Three hosts without interfaces; the second and the third know the first."""
-    with Lab(3, start=False) as lab:
+    with NamespaceLab(3, start=False) as lab:
         for host in lab.hosts:
             sh(host, f"ip address add {_underlay(host)}/24 dev eth0")
             sh(host, NO_MULTICAST)
@@ -86,7 +86,7 @@ def three(sh: Sh) -> Iterator[Lab]:
 
 
 def test_without_peers_such_a_wire_carries_nothing(sh: Sh) -> None:
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         for host in lab.hosts:
             sh(host, NO_MULTICAST)
         lab.start()
@@ -94,7 +94,7 @@ def test_without_peers_such_a_wire_carries_nothing(sh: Sh) -> None:
         assert not _reaches(first, str(second.ipv4.ip))
 
 
-def test_every_host_reaches_every_other_in_both_families(three: Lab, until: Until) -> None:
+def test_every_host_reaches_every_other_in_both_families(three: NamespaceLab, until: Until) -> None:
     three.start()
     until(lambda: _met(three.hosts))
     for host in three.hosts:
@@ -106,7 +106,9 @@ def test_every_host_reaches_every_other_in_both_families(three: Lab, until: Unti
     assert all(host.ask("stats")["fabric.unicast_rx_stranger"] == 0 for host in three.hosts)
 
 
-def test_multicast_reaches_the_members_of_a_group_only(three: Lab, sh: Sh, until: Until) -> None:
+def test_multicast_reaches_the_members_of_a_group_only(
+    three: NamespaceLab, sh: Sh, until: Until
+) -> None:
     three.start()
     until(lambda: _met(three.hosts))
     first, second, third = three.hosts
@@ -131,7 +133,7 @@ def test_multicast_reaches_the_members_of_a_group_only(three: Lab, sh: Sh, until
     assert third.ask("stats")["fabric.unicast_rx_stranger"] == 0
 
 
-def test_connected_mode_meets_by_peers_too(three: Lab, until: Until) -> None:
+def test_connected_mode_meets_by_peers_too(three: NamespaceLab, until: Until) -> None:
     for host in three.hosts:
         host.options += ["--mode", "connected"]
     three.start()
@@ -151,7 +153,7 @@ def test_connected_mode_meets_by_peers_too(three: Lab, until: Until) -> None:
     until(lambda: not [row for row in first.ask("conn") if row["peer"] == gone])
 
 
-def test_a_host_that_was_killed_comes_back(three: Lab, until: Until) -> None:
+def test_a_host_that_was_killed_comes_back(three: NamespaceLab, until: Until) -> None:
     three.start()
     until(lambda: _met(three.hosts))
     first, second, third = three.hosts
@@ -163,7 +165,7 @@ def test_a_host_that_was_killed_comes_back(three: Lab, until: Until) -> None:
 
 
 def test_neighbours_and_peers_show_where_they_are_below(
-    three: Lab, cli: Cli, sh: Sh, until: Until
+    three: NamespaceLab, cli: Cli, sh: Sh, until: Until
 ) -> None:
     three.start()
     until(lambda: _met(three.hosts))
@@ -179,7 +181,7 @@ def test_neighbours_and_peers_show_where_they_are_below(
 
 
 def test_children_meet_at_their_parents_port_and_capture_shows_their_packets(
-    three: Lab, cli: Cli, until: Until, tmp_path: Path
+    three: NamespaceLab, cli: Cli, until: Until, tmp_path: Path
 ) -> None:
     three.start()
     first, second, _ = three.hosts
@@ -202,7 +204,7 @@ def test_children_meet_at_their_parents_port_and_capture_shows_their_packets(
 
 
 def test_only_hosts_that_know_the_key_are_peers(
-    three: Lab, sh: Sh, until: Until, tmp_path: Path
+    three: NamespaceLab, sh: Sh, until: Until, tmp_path: Path
 ) -> None:
     for host in three.hosts:
         file = tmp_path / f"key{host.number}"
@@ -218,7 +220,7 @@ def test_only_hosts_that_know_the_key_are_peers(
     assert not _reaches(third, str(first.ipv4.ip))
 
 
-def test_a_key_that_everybody_may_read_is_one_line(three: Lab, tmp_path: Path) -> None:
+def test_a_key_that_everybody_may_read_is_one_line(three: NamespaceLab, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(64 * "a")
     file.chmod(0o644)
@@ -228,7 +230,9 @@ def test_a_key_that_everybody_may_read_is_one_line(three: Lab, tmp_path: Path) -
         first.start()
 
 
-def test_doctor_checks_the_way_to_a_peer(three: Lab, cli: Cli, sh: Sh, until: Until) -> None:
+def test_doctor_checks_the_way_to_a_peer(
+    three: NamespaceLab, cli: Cli, sh: Sh, until: Until
+) -> None:
     first, second, _ = three.hosts
 
     def check(*words: str) -> dict[str, dict[str, str]]:
@@ -256,7 +260,7 @@ def test_doctor_checks_the_way_to_a_peer(three: Lab, cli: Cli, sh: Sh, until: Un
     assert check("--device", "soft:eth0")["peer_udp"]["status"] == "fail"
 
 
-def test_a_port_that_is_taken_is_one_line(three: Lab, sh: Sh) -> None:
+def test_a_port_that_is_taken_is_one_line(three: NamespaceLab, sh: Sh) -> None:
     first = three.hosts[0]
     taken = first.namespace.popen(["socat", "-u", "TCP6-LISTEN:4792,ipv6only=0", "STDOUT"])
     try:
@@ -274,7 +278,7 @@ def test_a_port_that_is_taken_is_one_line(three: Lab, sh: Sh) -> None:
 def test_a_reload_takes_over_peers_routes_and_a_smaller_mtu(
     cli: Cli, sh: Sh, until: Until, tmp_path: Path
 ) -> None:
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         first, second = lab.hosts
         for host in lab.hosts:
             sh(host, f"ip address add {_underlay(host)}/24 dev eth0")
@@ -312,7 +316,7 @@ def _change_mode(cli: Cli, host: Host, mode: str, until: Until) -> None:
 
 
 def test_the_mode_of_a_link_of_peers_changes_while_it_runs(
-    cli: Cli, three: Lab, until: Until
+    cli: Cli, three: NamespaceLab, until: Until
 ) -> None:
     three.start()
     until(lambda: _met(three.hosts))

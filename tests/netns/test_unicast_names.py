@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.base.errors import IpoibuError
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 pytestmark = pytest.mark.netns
@@ -72,8 +72,8 @@ def _peers(host: Host) -> set[str]:
 
 
 @pytest.fixture
-def four(sh: Sh) -> Iterator[Lab]:
-    with Lab(4, start=False) as lab:
+def four(sh: Sh) -> Iterator[NamespaceLab]:
+    with NamespaceLab(4, start=False) as lab:
         for host in lab.hosts:
             sh(host, f"ip address add 192.0.2.{host.number}/24 dev eth0")
             host.options += ["--peer", f"192.0.2.{host.number}"]  # each knows only itself
@@ -81,7 +81,7 @@ def four(sh: Sh) -> Iterator[Lab]:
 
 
 def test_a_name_that_gets_and_changes_its_addresses(
-    four: Lab, until: Until, tmp_path: Path
+    four: NamespaceLab, until: Until, tmp_path: Path
 ) -> None:
     named, second, third, fourth = four.hosts
     for host in (second, third, fourth):

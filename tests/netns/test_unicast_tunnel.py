@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 pytestmark = pytest.mark.netns
@@ -35,10 +35,10 @@ ip link set {wg} up
 
 
 @pytest.fixture
-def tunnelled(sh: Sh, until: Until, tmp_path: Path) -> Iterator[Lab]:
+def tunnelled(sh: Sh, until: Until, tmp_path: Path) -> Iterator[NamespaceLab]:
     """Two hosts whose interfaces, not started yet, are on WireGuard devices: 10.9.0.1 and 10.9.0.2."""
     programs: list[subprocess.Popen[bytes]] = []
-    with Lab(2, start=False) as lab:
+    with NamespaceLab(2, start=False) as lab:
         try:
             for host in lab.hosts:
                 key = tmp_path / f"key{host.number}"
@@ -74,7 +74,7 @@ def tunnelled(sh: Sh, until: Until, tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_a_link_over_wireguard_works_and_shows_nothing_on_the_wire(
-    tunnelled: Lab, sh: Sh, until: Until, tmp_path: Path
+    tunnelled: NamespaceLab, sh: Sh, until: Until, tmp_path: Path
 ) -> None:
     first, second = tunnelled.hosts
     tunnelled.start()

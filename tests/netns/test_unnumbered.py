@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.bird import ask, bird
 from tests.netns.conftest import Until
@@ -32,8 +32,8 @@ protocol kernel { ipv6 { export where source != RTS_DEVICE; }; }
 
 
 @pytest.fixture(scope="module")
-def unnumbered(sh: Sh) -> Iterator[Lab]:
-    with Lab(2) as lab:
+def unnumbered(sh: Sh) -> Iterator[NamespaceLab]:
+    with NamespaceLab(2) as lab:
         for host in lab.hosts:
             number = host.number
             for address in (f"10.255.9.{number}/32", f"fd55::{number}/128"):
@@ -72,7 +72,7 @@ FRR_BGP = _frr(
 )
 
 
-def _meet(lab: Lab, until: Until, speak: Speak) -> str:
+def _meet(lab: NamespaceLab, until: Until, speak: Speak) -> str:
     """Run the daemons in both hosts until they have met; the hosts reach each other then. Return the IPv4
     route between them."""
     one = lab.hosts[0]
@@ -100,7 +100,7 @@ def _has_route(host: Host, address: str) -> bool:
     "speak", [pytest.param(BIRD_OSPF, id="bird"), pytest.param(FRR_OSPF, id="frr")]
 )
 def test_ospf_needs_no_subnet_on_the_link(
-    unnumbered: Lab, sh: Sh, until: Until, speak: Speak
+    unnumbered: NamespaceLab, sh: Sh, until: Until, speak: Speak
 ) -> None:
     """OSPFv2 borrows the address of the loopback interface, OSPFv3 has link-local addresses."""
     for host in unnumbered.hosts:
@@ -121,7 +121,7 @@ def test_ospf_needs_no_subnet_on_the_link(
     ],
 )
 def test_bgp_needs_link_local_addresses_alone(
-    unnumbered: Lab, sh: Sh, until: Until, speak: Speak, compatible: int
+    unnumbered: NamespaceLab, sh: Sh, until: Until, speak: Speak, compatible: int
 ) -> None:
     """IPv4 routes have IPv6 next hops (RFC 8950).
 

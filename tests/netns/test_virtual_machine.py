@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.behind import reaches
 from tests.netns.captures import TCPDUMP
@@ -99,7 +99,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, until: Until) -> Iterator[World]:
     files = find_files()
-    with Lab(3, start=False) as lab, ExitStack() as stack:
+    with NamespaceLab(3, start=False) as lab, ExitStack() as stack:
         for host in lab.hosts[:2]:
             host.addresses = []
             host.options.append("--ethernet")

@@ -19,7 +19,7 @@ import pytest
 
 from ipoibu.base.addr import Mac
 from ipoibu.daemon.control.client import Client
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.wire import arp, ethernet_arp
 from ipoibu.wire.ethernet import BROADCAST
@@ -88,7 +88,7 @@ class Guest:
 
 @dataclass
 class Trunk:
-    lab: Lab
+    lab: NamespaceLab
     guest: Guest
 
     @property
@@ -99,7 +99,7 @@ class Trunk:
 @pytest.fixture(scope="module", params=["on", "off"])
 def trunk(request: pytest.FixtureRequest) -> Iterator[Trunk]:
     """The first host has a TAP with the VLANs 10 and 20, with and without offloads."""
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         host, far = lab.hosts
         host.addresses = []
         host.options += ["--ethernet", "--vlan", "10=0x8001", "--vlan", "20=0x8002"]

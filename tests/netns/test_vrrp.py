@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.rootless.process import children_of
 from tests.netns.conftest import Until
@@ -46,12 +46,12 @@ def _reaches(host: Host, address: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Lab]:
-    with Lab(3) as lab:
+def three() -> Iterator[NamespaceLab]:
+    with NamespaceLab(3) as lab:
         yield lab
 
 
-def test_a_virtual_address_moves_with_its_master(three: Lab, until: Until) -> None:
+def test_a_virtual_address_moves_with_its_master(three: NamespaceLab, until: Until) -> None:
     master, backup, client = three.hosts
     with keepalived(backup, _config(50, master)):
         until(lambda: _has(backup, VIRTUAL))
@@ -91,7 +91,7 @@ def _neighbour(host: Host) -> str:
     return str(entries.get(VIRTUAL))
 
 
-def test_keepalived_enters_fault_while_the_port_is_down(three: Lab, until: Until) -> None:
+def test_keepalived_enters_fault_while_the_port_is_down(three: NamespaceLab, until: Until) -> None:
     master, backup, _ = three.hosts
     with keepalived(master, _config(100, backup)):
         until(lambda: _has(master, VIRTUAL))

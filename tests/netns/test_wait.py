@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.host import Host
 
@@ -23,7 +23,7 @@ Sh = Callable[[Host, str], str]
 Until = Callable[..., Any]
 
 
-def test_a_host_waits_until_its_device_is_up(bare: Lab, sh: Sh, until: Until) -> None:
+def test_a_host_waits_until_its_device_is_up(bare: NamespaceLab, sh: Sh, until: Until) -> None:
     first, second = bare.hosts
     sh(first, "ip link set eth0 down")
     first.options += ["--wait", "600"]
@@ -45,7 +45,7 @@ def test_a_host_waits_until_its_device_is_up(bare: Lab, sh: Sh, until: Until) ->
 
 
 def test_a_host_waits_for_a_device_that_comes_late_and_not_unasked(
-    bare: Lab, sh: Sh, until: Until
+    bare: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     first, _ = bare.hosts
     sh(first, "ip link set eth0 name later")
@@ -67,7 +67,9 @@ def test_a_host_waits_for_a_device_that_comes_late_and_not_unasked(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_wait(bare: Lab, sh: Sh, until: Until, number: signal.Signals) -> None:
+def test_a_signal_ends_the_wait(
+    bare: NamespaceLab, sh: Sh, until: Until, number: signal.Signals
+) -> None:
     first, _ = bare.hosts
     sh(first, "ip link set eth0 down")
     first.options += ["--wait", "86400"]
@@ -80,7 +82,7 @@ def test_a_signal_ends_the_wait(bare: Lab, sh: Sh, until: Until, number: signal.
     assert "internal error" not in first.log()
 
 
-def test_no_wait_tells_at_once_what_the_device_lacks(bare: Lab, sh: Sh) -> None:
+def test_no_wait_tells_at_once_what_the_device_lacks(bare: NamespaceLab, sh: Sh) -> None:
     first, _ = bare.hosts
     sh(first, "ip -6 address flush dev eth0")
     first.options += ["--wait", "0"]
@@ -90,7 +92,7 @@ def test_no_wait_tells_at_once_what_the_device_lacks(bare: Lab, sh: Sh) -> None:
 
 
 def test_a_net_device_with_a_smaller_mtu_is_named_with_what_the_link_needs(
-    bare: Lab, sh: Sh, until: Until
+    bare: NamespaceLab, sh: Sh, until: Until
 ) -> None:
     first, second = bare.hosts
     try:
@@ -116,7 +118,7 @@ def test_a_net_device_with_a_smaller_mtu_is_named_with_what_the_link_needs(
             host.stop()
 
 
-def test_ipv6_in_connected_mode_needs_long_enough_datagrams(bare: Lab, sh: Sh) -> None:
+def test_ipv6_in_connected_mode_needs_long_enough_datagrams(bare: NamespaceLab, sh: Sh) -> None:
     first, _ = bare.hosts
     sh(first, "ip link set eth0 mtu 1300")
     first.options += ["--mode", "connected"]

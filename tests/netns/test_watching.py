@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 pytestmark = pytest.mark.netns
@@ -21,7 +21,7 @@ Until = Callable[..., Any]
 Sh = Callable[[Host, str], str]
 
 
-def test_monitor_prints_a_neighbour_that_a_ping_resolves(lab: Lab) -> None:
+def test_monitor_prints_a_neighbour_that_a_ping_resolves(lab: NamespaceLab) -> None:
     host = lab.hosts[0]
     monitor = host.namespace.popen(
         [sys.executable, "-m", "ipoibu.cli", "monitor", "-j", "--topic", "neigh"],
@@ -43,7 +43,7 @@ def test_monitor_prints_a_neighbour_that_a_ping_resolves(lab: Lab) -> None:
         monitor.communicate(timeout=30)
 
 
-def test_ping_and_path_know_the_other_host(lab: Lab, cli: Cli) -> None:
+def test_ping_and_path_know_the_other_host(lab: NamespaceLab, cli: Cli) -> None:
     host, other = lab.hosts
     hwaddr = other.ask("show")["hwaddr"]
     for target, ip in (("10.77.0.2", "10.77.0.2"), ("fd77::2", "fd77::2")):
@@ -62,7 +62,7 @@ def test_ping_and_path_know_the_other_host(lab: Lab, cli: Cli) -> None:
     assert "10.77.0.2" in path["next_hops"]
 
 
-def test_top_shows_the_interface_with_its_rates(lab: Lab, cli: Cli) -> None:
+def test_top_shows_the_interface_with_its_rates(lab: NamespaceLab, cli: Cli) -> None:
     done = cli(lab.hosts[0], "top", "-j", "-n", "1", "-d", "0.1")
     (interface,) = json.loads(done.stdout)["interfaces"]
     assert (interface["dev"], interface["state"]) == ("ib0", "up")
@@ -71,7 +71,9 @@ def test_top_shows_the_interface_with_its_rates(lab: Lab, cli: Cli) -> None:
     assert (table.returncode, "ib0" in table.stdout) == (0, True), table.stderr
 
 
-def test_options_change_while_the_interface_runs(lab: Lab, cli: Cli, sh: Sh, until: Until) -> None:
+def test_options_change_while_the_interface_runs(
+    lab: NamespaceLab, cli: Cli, sh: Sh, until: Until
+) -> None:
     host = lab.hosts[0]
     done = cli(host, "set", "ib0", "busy-poll", "50", "-j")
     assert json.loads(done.stdout) == {

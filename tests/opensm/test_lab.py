@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.base.addr import PKey
-from ipoibu.lab import Lab, LabError, LabSubnet
+from ipoibu.lab import LabError, LabSubnet, NamespaceLab
 from ipoibu.lab.check import check, ping
 from ipoibu.lab.host import Host
 from ipoibu.rootless.process import children_of
@@ -80,7 +80,7 @@ def counters(host: Host) -> dict[str, int]:
 def test_hosts_reach_each_other_by_paths_and_groups_of_opensm() -> None:
     """B1, B6, M1, M3."""
     subnet = LabSubnet(2)
-    with Lab(2, subnet=subnet) as lab:
+    with NamespaceLab(2, subnet=subnet) as lab:
         assert [str(outcome) for outcome in check(lab) if not outcome.ok] == []
         shown = lab.hosts[0].ask("show")
         assert shown["link_layer"] == "InfiniBand"
@@ -109,7 +109,7 @@ def test_e7_two_partitions_are_isolated_from_each_other() -> None:
         f"red=0x1, ipoib : {members(1, 2)};\n"
         f"blue=0x2, ipoib : {members(3, 4)};\n"
     )
-    with Lab(4, subnet=LabSubnet(4, partitions), start=False) as lab:
+    with NamespaceLab(4, subnet=LabSubnet(4, partitions), start=False) as lab:
         for host, pkey in zip(lab.hosts, ("0x8001", "0x8001", "0x8002", "0x8002"), strict=True):
             host.options += ["--pkey", pkey]
         lab.start()
@@ -126,7 +126,7 @@ def test_limited_members_talk_to_full_ones_and_not_to_each_other() -> None:
         f"red=0x1, ipoib : {members(1)}, {members(2, 3, how='limited')};\n"
     )
     options = ["--pkey", "0x8001"]
-    with Lab(3, subnet=LabSubnet(3, partitions), options=options) as lab:
+    with NamespaceLab(3, subnet=LabSubnet(3, partitions), options=options) as lab:
         full, limited, other = lab.hosts
         assert [host.ask("show")["membership"] for host in lab.hosts] == [
             "full",
@@ -156,7 +156,7 @@ def test_b2_what_does_not_fit_the_link_is_refused_by_name(
     """B2."""
     with (
         pytest.raises(LabError) as refused,
-        Lab(2, subnet=LabSubnet(2, partitions), options=options, **lab),
+        NamespaceLab(2, subnet=LabSubnet(2, partitions), options=options, **lab),
     ):
         pass
     assert said in str(refused.value)
@@ -166,7 +166,7 @@ def test_opensm_dies_and_returns_under_traffic() -> None:
     """Existing flows go on; new flows and the memberships come back by themselves."""
     subnet = LabSubnet(3)
     broadcast = str(mgid.broadcast(DEFAULT))
-    with Lab(3, subnet=subnet) as lab:
+    with NamespaceLab(3, subnet=subnet) as lab:
         first, second, third = lab.hosts
         assert ping(first, second, "ipv4").ok
         flow = begin_flow(first, second)
@@ -195,7 +195,7 @@ def test_a_hundred_groups_are_joined_and_left_and_saquery_agrees() -> None:
     def known() -> int:
         return sum(group in subnet.query("saquery", "MCMR", "--mgid", group) for group in groups)
 
-    with Lab(2, subnet=subnet) as lab:
+    with NamespaceLab(2, subnet=subnet) as lab:
         host = lab.hosts[0]
 
         def joined() -> set[str]:
@@ -218,7 +218,7 @@ def test_a_hundred_groups_are_joined_and_left_and_saquery_agrees() -> None:
 
 def test_children_are_links_of_their_own_and_need_the_subnet_managers_p_key() -> None:
     partitions = ADMINISTERED + f"red=0x1, ipoib : {members(1, 2)};\n"
-    with Lab(2, subnet=LabSubnet(2, partitions)) as lab:
+    with NamespaceLab(2, subnet=LabSubnet(2, partitions)) as lab:
         for number, host in enumerate(lab.hosts, 1):
             asked = ["child", "add", "ib0", "0x8001", "--address", f"10.1.0.{number}/24"]
             done = host.run([sys.executable, "-m", "ipoibu.cli", *asked])
@@ -249,7 +249,7 @@ def test_a_p_key_taken_and_given_back_at_run_time_is_another_queue_pair_under_th
 ):
     """The kernel's heavy flush: the test changes partitions.conf under a running OpenSM."""
     subnet = LabSubnet(3, red(1, 2, 3))
-    with Lab(3, subnet=subnet, options=["--pkey", "0x8001"]) as lab:
+    with NamespaceLab(3, subnet=subnet, options=["--pkey", "0x8001"]) as lab:
         first, second, third = lab.hosts
         assert ping(first, second, "ipv4").ok
         before = first.ask("show")
@@ -279,7 +279,7 @@ def test_a_p_key_taken_and_given_back_at_run_time_is_another_queue_pair_under_th
 
 def test_a_membership_that_became_limited_at_run_time_is_honoured() -> None:
     subnet = LabSubnet(3, red(1, 2, limited=(3,)))
-    with Lab(3, subnet=subnet, options=["--pkey", "0x8001"]) as lab:
+    with NamespaceLab(3, subnet=subnet, options=["--pkey", "0x8001"]) as lab:
         first, second, third = lab.hosts
         assert ping(second, third, "ipv4").ok
         subnet.reload(red(1, limited=(2, 3)))
@@ -290,7 +290,7 @@ def test_a_membership_that_became_limited_at_run_time_is_honoured() -> None:
 
 def test_a_childs_p_key_comes_and_goes_without_its_parent() -> None:
     subnet = LabSubnet(2, red(1, 2))
-    with Lab(2, subnet=subnet) as lab:
+    with NamespaceLab(2, subnet=subnet) as lab:
         first, second = lab.hosts
         for number, host in enumerate(lab.hosts, 1):
             asked = ["child", "add", "ib0", "0x8001", "--address", f"10.1.0.{number}/24"]
@@ -313,7 +313,7 @@ def test_a_childs_p_key_comes_and_goes_without_its_parent() -> None:
 def test_a_link_with_another_q_key_is_taken_over() -> None:
     """E6. A subnet manager with another partitions.conf replaces the first."""
     subnet = LabSubnet(2)
-    with Lab(2, subnet=subnet) as lab:
+    with NamespaceLab(2, subnet=subnet) as lab:
         first, second = lab.hosts
         assert ping(first, second, "ipv4").ok
         subnet.ibsim.kill_opensm()
@@ -330,7 +330,7 @@ def test_connections_end_with_the_queue_pair_and_new_ones_take_their_place() -> 
     """C10, with a heavy flush under connected mode."""
     subnet = LabSubnet(2, red(1, 2))
     options = ["--pkey", "0x8001", "--mode", "connected"]
-    with Lab(2, subnet=subnet, options=options) as lab:
+    with NamespaceLab(2, subnet=subnet, options=options) as lab:
         first, second = lab.hosts
 
         def carried(host: Host) -> int:
@@ -349,7 +349,7 @@ def test_connections_end_with_the_queue_pair_and_new_ones_take_their_place() -> 
 def test_the_mode_changes_under_a_living_interface() -> None:
     """The interface joins the link again, and so do the groups of its addresses."""
     subnet = LabSubnet(2)
-    with Lab(2, subnet=subnet) as lab:
+    with NamespaceLab(2, subnet=subnet) as lab:
         first, second = lab.hosts
         until(lambda: hears(first, second), "no answer")
 
@@ -382,7 +382,7 @@ def test_another_subnet_manager_takes_over_under_traffic() -> None:
         """ "sminfo: sm lid 1 sm guid 0x100001, activity count 9 priority 0 state 3 ..." """
         return subnet.query("sminfo").partition(",")[0]
 
-    with Lab(3, subnet=subnet) as lab:
+    with NamespaceLab(3, subnet=subnet) as lab:
         first, second, third = lab.hosts
         assert ping(first, second, "ipv4").ok
         flow = begin_flow(first, second)

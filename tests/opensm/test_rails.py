@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.base.addr import PKey
-from ipoibu.lab import Lab, LabSubnet
+from ipoibu.lab import LabSubnet, NamespaceLab
 from ipoibu.wire import mgid
 from tests.opensm.relay import SECOND_DEVICE
 
@@ -47,7 +47,7 @@ def until(is_so: Callable[[], Any], what: str, seconds: float = 40) -> None:
 class Rails:
     """Two hosts under OpenSM, the first with two devices. `start` starts the daemons."""
 
-    def __init__(self, lab: Lab, subnet: LabSubnet) -> None:
+    def __init__(self, lab: NamespaceLab, subnet: LabSubnet) -> None:
         self.lab, self.subnet = lab, subnet
         self.first, self.second = lab.hosts[:2]
 
@@ -86,7 +86,7 @@ def sh(popen: Callable[..., subprocess.Popen[bytes]], command: str) -> None:
 @contextlib.contextmanager
 def rails(partitions: str, work: Path) -> Iterator[Rails]:
     subnet = LabSubnet(3, partitions)
-    with Lab(3, subnet=subnet, start=False, options=["--pkey", "0x8001"]) as lab:
+    with NamespaceLab(3, subnet=subnet, start=False, options=["--pkey", "0x8001"]) as lab:
         first, _, spare = lab.hosts
         name, address = first.namespace.path.name, subnet.address(3)
         sh(spare.namespace.popen, f"ip link set eth0 down name eth1 netns {name}")

@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 pytestmark = [pytest.mark.nightly, pytest.mark.netns, pytest.mark.root, pytest.mark.timeout(1800)]
@@ -154,7 +154,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
 
 @pytest.fixture
 def hosts() -> Iterator[list[Host]]:
-    with Lab(start=False) as lab:
+    with NamespaceLab(start=False) as lab:
         yield lab.hosts
 
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ipoibu.lab import Lab, LabSubnet
+from ipoibu.lab import LabSubnet, NamespaceLab
 from ipoibu.lab.host import NETDEV, Host
-from ipoibu.lab.lab import NETDEV_MTU
+from ipoibu.lab.namespace_lab import NETDEV_MTU
 from ipoibu.lab.subnet import ONE_LINK
 
 SMALL_NETDEV_MTU: Final = 1500  # below what the port's InfiniBand MTU needs: the port goes down
@@ -23,7 +23,7 @@ LOSS_MAX: Final = 0.2
 class Faults:
     """Draws faults from a seed and carries them out; a fault's name and host are in its description."""
 
-    def __init__(self, lab: Lab, seed: int, subnet: LabSubnet | None = None) -> None:
+    def __init__(self, lab: NamespaceLab, seed: int, subnet: LabSubnet | None = None) -> None:
         self._lab = lab
         self._random = random.Random(seed)
         self._subnet = subnet

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ipoibu.base.addr import IpAddress
-from ipoibu.lab import Lab
+from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 
 PORT: Final = 7733
@@ -59,7 +59,7 @@ class Flow:
 class Flows:
     """All flows of a lab, while the block runs: from each host to the next and to the opposite one."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: NamespaceLab) -> None:
         hosts = lab.hosts
         steps = sorted({1, len(hosts) // 2})
         self.flows = [

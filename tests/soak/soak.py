@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ipoibu.base.errors import IpoibuError
-from ipoibu.lab import Lab, LabSubnet
+from ipoibu.lab import LabSubnet, NamespaceLab
 from ipoibu.lab.host import Host
 from tests.soak import invariants
 from tests.soak.faults import Faults
@@ -62,7 +62,7 @@ class Report:
 
 
 def soak(
-    lab: Lab,
+    lab: NamespaceLab,
     seconds: float,
     seed: int,
     *,
@@ -149,9 +149,9 @@ def _beginning(flow: Flow) -> str:
 
 
 @contextlib.contextmanager
-def _mixed(hosts: int, subnet: LabSubnet | None) -> Iterator[Lab]:
+def _mixed(hosts: int, subnet: LabSubnet | None) -> Iterator[NamespaceLab]:
     """A lab where every other host is in connected mode."""
-    with Lab(hosts, start=False, subnet=subnet) as lab:
+    with NamespaceLab(hosts, start=False, subnet=subnet) as lab:
         for host in lab.hosts:
             if host.number % 2 == 0 and subnet is None:
                 host.options = ["--mode", "connected"]

@@ -266,7 +266,7 @@ def test_options_given_to_the_lab_reach_every_host(monkeypatch: pytest.MonkeyPat
         assert options["options"] == ["--mode=connected", "--mtu=1500", "--faults=loss=0.5"]
         raise Built
 
-    monkeypatch.setattr("ipoibu.lab.Lab", build)
+    monkeypatch.setattr("ipoibu.lab.NamespaceLab", build)
     words = ["--mtu", "1500", "--faults", "loss=0.5", "--mode", "connected"]
     with pytest.raises(Built):
         lab.run(build_parser().parse_args(["lab", *words]))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Hosts in network namespaces on one wire, for demonstrations, tests and benchmarks.
 
-    with Lab(hosts=3) as lab:
+    with NamespaceLab(hosts=3) as lab:
         lab.hosts[0].run(["ping", "-c1", str(lab.hosts[1].ipv4.ip)])
 
 A veth pair joins two hosts, a bridge in a namespace of its own joins more. The kernel signals every
@@ -35,7 +35,7 @@ NETDEV_MTU: Final = 9000  # an InfiniBand MTU of 4096 needs 4176
 BRIDGE: Final = "br0"
 
 
-class Lab(Closing):
+class NamespaceLab(Closing):
     """A running lab as a context manager; `hosts` are up when it is entered, unless `start` is
     False.
 
