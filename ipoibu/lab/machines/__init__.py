@@ -5,6 +5,10 @@ Where to look:
 
 - `runner`: boots kernels, runs a command in each
 - `wire`: the Ethernet between them
+- `capture`: what passed on the wire, in a file for Wireshark
+- `impairment`: what the wire does to frames, in the words of netem
+- `junit`: the results as JUnit XML
+- `tap`: the results in the Test Anything Protocol
 - `memory`: where their memory is
 - `link`: one link of two hosts
 - `judge`: the kernel's own ib_ipoib as the judge

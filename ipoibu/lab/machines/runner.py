@@ -9,6 +9,8 @@ read-only root. README.md describes what a command has in there. A machine reads
 directory only. Its processes are one session, which `LabMachine.close` ends.
 """
 
+from __future__ import annotations
+
 import itertools
 import os
 import re
@@ -24,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from ipoibu.base.closing import Starting
 from ipoibu.lab.directory import work_directory
@@ -32,6 +34,9 @@ from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.memory import memory_place
 from ipoibu.lab.machines.wire import Wire
 from ipoibu.sandbox.libc import PR_SET_CHILD_SUBREAPER, prctl, syscall
+
+if TYPE_CHECKING:
+    from ipoibu.lab.machines.capture import Capture
 
 ROOT = Path(__file__).resolve().parents[3]  # where the package is: the checkout or site-packages
 INSIDE = Path(__file__).resolve().parent / "inside"
@@ -78,8 +83,8 @@ class Result:
     kernel_log: str
     failure: str | None
     duration_s: float
-    culprit: "Result | None" = None
-    victims: "tuple[Result, ...]" = ()
+    culprit: Result | None = None
+    victims: tuple[Result, ...] = ()
 
     @property
     def succeeded(self) -> bool:
@@ -156,13 +161,15 @@ def run(
     kernel_arguments: Sequence[Sequence[str]] = (),
     directory: Path | None = None,
     copy_to: BinaryIO | None = None,
+    capture: Capture | None = None,
 ) -> list[Result]:
     """Boot one machine for each command, all joined by vec0; return their results in that order.
 
     It blocks until all machines have ended, at most `timeout_s` and a few seconds. When one fails, it
     ends the others after GRACE_S. `kernel_arguments`, if any, has for each machine the end of its
     kernel's command line. It keeps `directory`, which is /run/lab in the machines; without one it
-    uses a temporary directory. `copy_to` gets the output of the first machine as it comes. Each machine is
+    uses a temporary directory. `copy_to` gets the output of the first machine as it comes, and `capture`
+    each frame on the wire. Each machine is
     bound to one of the host's CPUs, if there are as many CPUs as machines; each run begins with another
     one, because the first machine often has more to do.
     """
@@ -178,12 +185,13 @@ def run(
                 kernel_arguments=kernel_arguments,
                 directory=temporary,
                 copy_to=copy_to,
+                capture=capture,
             )
     count = len(commands)
     if not 1 <= count <= len(names):
         raise ValueError(f"{count} commands for {len(names)} names")
     cpus = _cpus(count)
-    with Wire(count) as wire:
+    with Wire(count, capture) as wire:
         machines = [
             LabMachine(
                 kernel,
@@ -219,7 +227,7 @@ def _cpus(count: int) -> Sequence[int | None]:
     return [*cpus[first:], *cpus[:first]][:count]
 
 
-def _results(machines: Sequence["LabMachine"], timeout_s: float) -> list[Result]:
+def _results(machines: Sequence[LabMachine], timeout_s: float) -> list[Result]:
     """Wait for all of `machines`, which are running; end them `timeout_s` after now.
 
     When one fails or time is up, the others get GRACE_S to say what they are doing (inside/init).
@@ -252,7 +260,7 @@ def _results(machines: Sequence["LabMachine"], timeout_s: float) -> list[Result]
     return [results[machine.name] for machine in machines]
 
 
-def _wait_any(machines: Sequence["LabMachine"], deadline: float) -> list["LabMachine"]:
+def _wait_any(machines: Sequence[LabMachine], deadline: float) -> list[LabMachine]:
     """Return the machines that have ended, or none at `deadline`, a time of the monotonic clock."""
     with selectors.DefaultSelector() as selector:
         for machine in machines:

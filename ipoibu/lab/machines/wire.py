@@ -2,14 +2,20 @@
 """The Ethernet between machines: datagram sockets that carry one frame each, off the host's network.
 
 Two machines share a socket pair, which blocks the sender when it is full and so loses nothing. A switch
-that floods joins more machines: every machine sees every frame, as on a hub.
+that floods joins more machines: every machine sees every frame, as on a hub. A capture needs the switch for
+two machines, too, which then blocks the sender as the pair does.
 """
 
-import selectors
+from __future__ import annotations
+
 import socket
 import threading
+from typing import TYPE_CHECKING
 
 from ipoibu.base.closing import Closing
+
+if TYPE_CHECKING:
+    from ipoibu.lab.machines.capture import Capture
 
 BUFFER_BYTES = 4 << 20  # about 450 frames of 9000 bytes each way; the default holds 20
 FRAME_BYTES = 1 << 16
@@ -31,58 +37,62 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 class Wire(Closing):
     """The wire of `count` machines, a context manager; `ends[i]` belongs to machine i.
 
-    The machines inherit the descriptors of `ends`; close the runner's copies (leave
-    the context) only after the machines have ended, because a socket without a peer refuses frames.
+    `capture` gets each frame, before any machine does. The machines inherit the descriptors of `ends`; close
+    the runner's copies (leave the context) only after the machines have ended, because a socket without a
+    peer refuses frames.
     """
 
-    def __init__(self, count: int) -> None:
-        """Make the sockets and, for more than two machines, start the switch's thread."""
-        self.dropped_frames = 0
+    def __init__(self, count: int, capture: Capture | None = None) -> None:
+        """Make the sockets; where frames pass a switch, start a thread for each machine's."""
+        self._capture = capture
+        self._dropped = [0] * count  # frames of machine i
         self._ports: list[socket.socket] = []
-        self._switch: threading.Thread | None = None
-        if count == 2:
+        self._threads: list[threading.Thread] = []
+        if count == 2 and capture is None:
             self.ends = list(socket_pair())
             return
         pairs = [socket_pair() for _ in range(count)]
         self.ends = [end for end, _ in pairs]
         self._ports = [port for _, port in pairs]
-        self._stop, self._stopped = socket.socketpair()
-        self._switch = threading.Thread(target=self._flood, name="lab-switch", daemon=True)
-        self._switch.start()
+        self._threads = [
+            threading.Thread(
+                target=self._forward, args=(index,), name=f"lab-port-{index}", daemon=True
+            )
+            for index in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def dropped_frames(self) -> int:
+        """The number of copies of frames that the switch has lost."""
+        return sum(self._dropped)
 
     def close(self) -> None:
         """Stop the switch and close every socket."""
-        if self._switch is not None:
-            self._stop.close()
-            self._switch.join()
-            self._stopped.close()
-        for end in (*self.ends, *self._ports):
-            end.close()
+        for end in self.ends:
+            end.close()  # lets go a thread that waits for room
+        for port in self._ports:
+            port.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for port in self._ports:
+            port.close()
 
-    def _flood(self) -> None:
-        """Copy each frame to all other ports, until `_stop` is closed."""
-        with selectors.DefaultSelector() as selector:
-            for port in (*self._ports, self._stopped):
-                port.setblocking(False)
-                selector.register(port, selectors.EVENT_READ)
-            while True:
-                ready = [key.fileobj for key, _ in selector.select()]
-                if self._stopped in ready:
-                    return
-                for port in self._ports:
-                    if port in ready:
-                        self._forward(port)
+    def _forward(self, index: int) -> None:
+        """Copy each frame of machine `index` to all other ports, until its port is shut down.
 
-    def _forward(self, source: socket.socket) -> None:
-        """Forward the frames of one port; a port with a full buffer loses a frame, as on a switch."""
-        while True:
-            try:
-                frame = source.recv(FRAME_BYTES)
-            except BlockingIOError:
-                return
-            for port in self._ports:
-                if port is not source:
-                    try:
-                        port.send(frame)
-                    except OSError:
-                        self.dropped_frames += 1
+        Between two machines it waits for room; among more, one that does not listen must not stop the
+        others, so a port with a full buffer loses a frame, as on a switch.
+        """
+        source = self._ports[index]
+        others = [port for port in self._ports if port is not source]
+        flags = 0 if len(others) == 1 else socket.MSG_DONTWAIT
+        while frame := source.recv(FRAME_BYTES):
+            if self._capture is not None:
+                self._capture.record(index, frame)
+            for port in others:
+                try:
+                    port.send(frame, flags)
+                except OSError:
+                    self._dropped[index] += 1
