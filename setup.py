@@ -36,7 +36,7 @@ HEADERS = [str(path) for kind in ("*.h", "*.pxd") for path in Path("ext").rglob(
 
 
 def c_files(rooms: tuple[str, ...]) -> list[str]:
-    return sorted(str(path) for room in rooms for path in Path("ext", room).glob("*.c"))
+    return sorted(str(path) for room in rooms for path in Path("ext").glob(f"{room}/*.c"))
 
 
 def switch(name: str) -> bool:
@@ -103,7 +103,7 @@ def core() -> list[Extension]:
     uring = [("IPU_HAVE_URING", "1")] if have_library("uring", "liburing.h") else []
     fabric = c_files(("core", "fabric", "rails", "soft", "unicast"))
     device = c_files(("core", "device"))
-    pump = c_files(("core", "pump"))
+    pump = c_files(("core", "pump/*"))
     return [
         extension("_core.fabric", ["ext/python/fabric.pyx", *fabric], ["dl"]),
         extension("_core.device", ["ext/python/device.pyx", *device], ["dl"], uring),

@@ -23,21 +23,21 @@ HEADERS: Final = {
     "unicast/unicast_state.h": ("UNICAST_CASTS",),
     "rails/rails.h": ("IPU_RAILS_MAX",),
     "rails/rails_state.h": ("RAILS_STRANGERS",),
-    "pump/admission.h": (
+    "pump/tables/admission.h": (
         "IPU_ADMISSION_PER_SENDER",
         "IPU_ADMISSION_STRANGERS",
         "IPU_ADMISSION_OWN_MAX",
         "IPU_ADMISSION_SLOTS",
     ),
-    "pump/resolution.h": (
+    "pump/tables/resolution.h": (
         "IPU_RESOLUTIONS",
         "IPU_RESOLUTIONS_PER_S",
         "IPU_RESOLUTION_BEGUN_SLOTS",
         "IPU_RESOLUTION_KNOWN_SLOTS",
         "IPU_RESOLUTION_REFUSED_SLOTS",
     ),
-    "pump/route.h": ("IPU_HOPS_MAX",),
-    "pump/write_share.h": ("IPU_WRITE_SHARE_SENDERS",),
+    "pump/tables/route.h": ("IPU_HOPS_MAX",),
+    "pump/tables/write_share.h": ("IPU_WRITE_SHARE_SENDERS",),
     "mesh/mesh_state.h": ("MESH_EVENTS_MAX",),
 }
 HEAD: Final = '''\

@@ -12,7 +12,7 @@ from native cimport *
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int usec)
 
-cdef extern from "pump/counters.h" nogil:
+cdef extern from "pump/records/counters.h" nogil:
     enum:
         IPU_COUNTERS_N
     struct ipu_counters:
@@ -20,7 +20,7 @@ cdef extern from "pump/counters.h" nogil:
     void ipu_counters_read(const ipu_counters *counters, uint64_t *values)
     const char *ipu_counters_names[IPU_COUNTERS_N]
 
-cdef extern from "pump/pump_abi.h" nogil:
+cdef extern from "pump/records/pump_abi.h" nogil:
     struct ipu_neigh_set:
         in6_addr next_hop
         ipu_dest dest
@@ -198,14 +198,20 @@ cdef extern from "pump/pump_abi.h" nogil:
         int member
     const ipu_event_kind ipu_event_kinds[]
 
-cdef extern from "pump/neigh.h" nogil:
+cdef extern from "pump/packets/flow_key.h" nogil:
+    enum:
+        IPU_ROUTE_FIELD_SOURCE
+        IPU_ROUTE_FIELD_TOS
+        IPU_ROUTE_FIELD_PORTS
+
+cdef extern from "pump/tables/neigh.h" nogil:
     enum:
         IPU_NEIGH_SEND
         IPU_NEIGH_NOTIFY
         IPU_NEIGH_HOLD
         IPU_NEIGH_UNREACHABLE
 
-cdef extern from "pump/route.h" nogil:
+cdef extern from "pump/tables/route.h" nogil:
     enum:
         IPU_ROUTE_ON_LINK
         IPU_ROUTE_GATEWAY
@@ -213,15 +219,12 @@ cdef extern from "pump/route.h" nogil:
         IPU_ROUTE_UNREACHABLE
         IPU_ROUTE_MULTIPATH
         IPU_ROUTE_ASK
-        IPU_ROUTE_FIELD_SOURCE
-        IPU_ROUTE_FIELD_TOS
-        IPU_ROUTE_FIELD_PORTS
     struct ipu_hop:
         in6_addr gateway
         uint32_t weight
         uint32_t on_link
 
-cdef extern from "pump/pump.h" nogil:
+cdef extern from "pump/loop/pump.h" nogil:
     struct ipu_pump:
         pass
     struct ipu_pump_config:
@@ -277,7 +280,7 @@ ROUTE_FIELD_TOS = IPU_ROUTE_FIELD_TOS
 ROUTE_FIELD_PORTS = IPU_ROUTE_FIELD_PORTS
 
 cdef class Event:
-    """One event of the pump. `type` says which of the other fields are set (ext/pump/pump_abi.h)."""
+    """One event of the pump. `type` says which of the other fields are set (ext/pump/records/pump_abi.h)."""
 
     cdef readonly int type
     cdef readonly bytes data
@@ -707,7 +710,7 @@ cdef class Pump:
         return out
 
     def counters(self) -> dict[str, int]:
-        """Return every counter of ext/pump/counters.h by name."""
+        """Return every counter of ext/pump/records/counters.h by name."""
         cdef uint64_t values[IPU_COUNTERS_N]
         ipu_counters_read(ipu_pump_counters(self.live()), values)
         return {ipu_counters_names[i].decode(): values[i] for i in range(IPU_COUNTERS_N)}

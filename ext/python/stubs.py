@@ -55,7 +55,7 @@ class _QueuePair(Protocol):
 }
 # Constants that a module makes of the lines of a C table: after which constant they come, the table,
 # and what stands before their names.
-TABLES: Final = {"EVENTS": ("pump/pump_abi.h", "IPU_EVENTS", "EVENT_")}
+TABLES: Final = {"EVENTS": ("pump/records/pump_abi.h", "IPU_EVENTS", "EVENT_")}
 C_TYPES: Final = {"bint": "bool", "double": "float", "str": "str", "bytes": "bytes"}
 HIDDEN: Final = {"__dealloc__", "__releasebuffer__", "__init__"}
 BUFFER: Final = "    def __buffer__(self, flags: int, /) -> memoryview: ..."

@@ -6,7 +6,7 @@
 #include "bench.h"
 #include "check.h"
 #include "core/random.h"
-#include "pump/neigh.h"
+#include "pump/tables/neigh.h"
 
 enum { LOOKUPS = 4000000, MANY = 100000, SAMPLES = 1 << 20 };
 

@@ -5,7 +5,7 @@
 #include "bench.h"
 #include "check.h"
 #include "core/random.h"
-#include "pump/route.h"
+#include "pump/tables/route.h"
 
 enum { LOOKUPS = 2000000, ROUTES = 100000, SAMPLES = 1 << 16 };
 

@@ -10,7 +10,7 @@
 #include "check.h"
 #include "segment_frames.h"
 #include "core/csum.h"
-#include "pump/coalesce.h"
+#include "pump/packets/coalesce.h"
 
 enum { BOTH = IPU_COALESCE_TCP | IPU_COALESCE_UDP };
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16, URG = 32, ECE = 64, CWR = 128 };

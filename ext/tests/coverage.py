@@ -19,12 +19,11 @@ from pathlib import Path
 EXT = Path(__file__).resolve().parents[1]
 FLOOR_PERCENT = 95.0
 PACKET_PATHS = [
-    *(
-        f"pump/{name}.c"
-        for name in ("transmit", "next_hop", "flow_key", "segment", "classify", "batch")
-    ),
-    *(f"pump/{name}.c" for name in ("receive", "admission", "write_share")),
-    *(f"pump/{name}.c" for name in ("coalesce", "connection", "handoff")),
+    *(f"pump/packets/{name}.c" for name in ("classify", "flow_key", "segment", "coalesce")),
+    *(f"pump/tables/{name}.c" for name in ("admission", "write_share")),
+    *(f"pump/receive/{name}.c" for name in ("receive", "connection")),
+    *(f"pump/transmit/{name}.c" for name in ("transmit", "next_hop")),
+    *(f"pump/{name}.c" for name in ("ends/batch", "host/handoff")),
     *(f"soft/{name}.c" for name in ("udp", "progress", "roce", "icrc", "ud")),
     *(f"soft/{name}.c" for name in ("rc_receive", "rc_send", "rc_share", "rc_base")),
 ]

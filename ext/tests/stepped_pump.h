@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "pump/pump.h"
-#include "pump/pump_abi.h"
+#include "pump/loop/pump.h"
+#include "pump/records/pump_abi.h"
 
 static struct ipu_pump *pump;
 static int fabric_fd, device_fd;

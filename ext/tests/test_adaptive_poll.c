@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "pump/adaptive_poll.h"
+#include "pump/loop/adaptive_poll.h"
 
 #include "check.h"
 

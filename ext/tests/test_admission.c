@@ -8,7 +8,7 @@
 #include "device/device.h"
 #include "fake_fabric.h"
 #include "stepped_pump.h"
-#include "pump/admission.h"
+#include "pump/tables/admission.h"
 
 enum { MTU = 2044, GRH = 40, ARP_LEN = 56, ND_LEN = 64, FRAMES = 16, OURS = 1, OTHER = 2 };
 

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
-#include "pump/classify.h"
+#include "pump/packets/classify.h"
 
 enum { LEN = IPU_IPV6_HEADER + 8 };
 

@@ -2,7 +2,7 @@
 /* Random streams: what the merger joins is, cut again, what it was. */
 #include "coalesce_frames.h"
 #include "core/random.h"
-#include "pump/segment.h"
+#include "pump/packets/segment.h"
 
 /* ---- there and back -------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 
 #include "check.h"
 #include "core/counter.h"
-#include "pump/counters.h"
+#include "pump/records/counters.h"
 
 static void names_and_values_come_in_the_same_order(void)
 {

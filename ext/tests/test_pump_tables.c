@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tables of the pump: those that commands and packets fill, by a pump that is stepped by hand. */
-#include "pump/pump_state.h" /* comes first: it has parameters that are called pump */
+#include "pump/state/pump_state.h" /* comes first: it has parameters that are called pump */
 
 #include "fake_fabric.h"
 #include "stepped_pump.h"
 #include "table_rows.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
-#include "pump/admission.h"
-#include "pump/resolution.h"
-#include "pump/write_share.h"
+#include "pump/tables/admission.h"
+#include "pump/tables/resolution.h"
+#include "pump/tables/write_share.h"
 
 enum {
     FRAMES = 64,

@@ -8,8 +8,8 @@
 #include "core/frame.h"
 #include "device/queue.h"
 #include "fabric/memory.h"
-#include "pump/pump.h"
-#include "pump/pump_abi.h"
+#include "pump/loop/pump.h"
+#include "pump/records/pump_abi.h"
 
 enum {
     MTU = 2044,

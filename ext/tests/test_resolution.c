@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "pump/resolution.h"
+#include "pump/tables/resolution.h"
 
 enum { SECOND_MS = 1000, UDP = IPPROTO_UDP, SCAN_PER_S = 5000 };
 

@@ -6,7 +6,7 @@
 #include "check.h"
 #include "refuse.h"
 #include "core/random.h"
-#include "pump/route.h"
+#include "pump/tables/route.h"
 
 static const struct ipu_hash_seed seed = {
     {0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0, 0x082EFA98EC4E6C89}}; /* of pi */

@@ -8,9 +8,9 @@
 #include "core/frame.h"
 #include "device/queue.h"
 #include "fabric/memory.h"
-#include "pump/pump.h"
-#include "pump/pump_abi.h"
-#include "pump/route.h"
+#include "pump/loop/pump.h"
+#include "pump/records/pump_abi.h"
+#include "pump/tables/route.h"
 
 enum { MTU = 2044, STRANGERS = 60, PACKET = 64, HOPS = 3 };
 

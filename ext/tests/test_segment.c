@@ -7,7 +7,7 @@
 #include "segment_frames.h"
 #include "core/csum.h"
 #include "core/random.h"
-#include "pump/segment.h"
+#include "pump/packets/segment.h"
 
 enum { TCP4 = VIRTIO_NET_HDR_GSO_TCPV4, TCP6 = VIRTIO_NET_HDR_GSO_TCPV6 };
 enum { UDP = VIRTIO_NET_HDR_GSO_UDP_L4, ECN = VIRTIO_NET_HDR_GSO_ECN };

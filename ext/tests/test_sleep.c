@@ -14,8 +14,8 @@
 #include "fake_fabric.h"
 #include "core/frame.h"
 #include "device/vnet.h"
-#include "pump/pump.h"
-#include "pump/pump_abi.h"
+#include "pump/loop/pump.h"
+#include "pump/records/pump_abi.h"
 
 enum { MTU = 2044, FRAMES = 16, MS = 1000, PACKET = 28 };
 

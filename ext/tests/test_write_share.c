@@ -3,14 +3,14 @@
  * receives what the test queues before it. */
 #include <errno.h>
 
-#include "pump/pump_state.h" /* comes first: it has parameters that are called pump */
+#include "pump/state/pump_state.h" /* comes first: it has parameters that are called pump */
 
 #include "fake_fabric.h"
 #include "stepped_pump.h"
 #include "core/csum.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
-#include "pump/write_share.h"
+#include "pump/tables/write_share.h"
 
 enum {
     MTU = 2044,

@@ -34,23 +34,23 @@ RAILS_MAX: Final = 8
 # ext/rails/rails_state.h
 RAILS_STRANGERS: Final = 16
 
-# ext/pump/admission.h
+# ext/pump/tables/admission.h
 ADMISSION_PER_SENDER: Final = 256
 ADMISSION_STRANGERS: Final = 500
 ADMISSION_OWN_MAX: Final = 3074
 ADMISSION_SLOTS: Final = 1024
 
-# ext/pump/resolution.h
+# ext/pump/tables/resolution.h
 RESOLUTIONS: Final = 1024
 RESOLUTIONS_PER_S: Final = 240
 RESOLUTION_BEGUN_SLOTS: Final = 8192
 RESOLUTION_KNOWN_SLOTS: Final = 16384
 RESOLUTION_REFUSED_SLOTS: Final = 65536
 
-# ext/pump/route.h
+# ext/pump/tables/route.h
 HOPS_MAX: Final = 64
 
-# ext/pump/write_share.h
+# ext/pump/tables/write_share.h
 WRITE_SHARE_SENDERS: Final = 64
 
 # ext/mesh/mesh_state.h

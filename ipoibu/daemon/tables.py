@@ -711,7 +711,7 @@ class CoreTable(Table):
 _CORE: Final = (
     CoreTable(
         "next hops of the pump",
-        ("pump/neigh.c:slots",),
+        ("pump/tables/neigh.c:slots",),
         (_LINK, _LOCAL),
         limits.NEIGH_MAX + limits.GROUPS_MAX,
         86,  # 32 bytes a slot, of which 3/8 to 3/4 are in use
@@ -721,7 +721,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "address handles",
-        ("pump/ah_cache.c:slots", "soft/ah.c:ah"),
+        ("pump/tables/ah_cache.c:slots", "soft/ah.c:ah"),
         (_LINK, _LOCAL),
         limits.ADDRESS_HANDLES_MAX,
         320,
@@ -731,7 +731,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "routes of the pump",
-        ("pump/route.c:return", "pump/route.c:copy"),
+        ("pump/tables/route.c:return", "pump/tables/route.c:copy"),
         (_LINK, _LOCAL),
         limits.ROUTES_MAX,
         116 + 24 * limits.ROUTE_HOPS_MAX,
@@ -740,7 +740,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "answers of the kernel about flows",
-        ("pump/route_answers.c:slots",),
+        ("pump/tables/route_answers.c:slots",),
         (_LOCAL,),
         limits.ROUTE_ANSWERS_MAX,
         214 + 24 * limits.ROUTE_HOPS_MAX,
@@ -749,7 +749,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "resolutions under way",
-        ("pump/resolution.c:begun",),
+        ("pump/tables/resolution.c:begun",),
         (_LINK, _LOCAL),
         c_limits.RESOLUTION_BEGUN_SLOTS,
         16,
@@ -759,7 +759,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "hosts that have answered",
-        ("pump/resolution.c:known",),
+        ("pump/tables/resolution.c:known",),
         (_LINK,),
         c_limits.RESOLUTION_KNOWN_SLOTS,
         4,
@@ -768,7 +768,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "addresses for which we did not ask",
-        ("pump/resolution.c:refused",),
+        ("pump/tables/resolution.c:refused",),
         (_LINK, _LOCAL),
         c_limits.RESOLUTION_REFUSED_SLOTS,
         4,
@@ -777,7 +777,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "senders of ARP and ND",
-        ("pump/admission.h:by_sender",),
+        ("pump/tables/admission.h:by_sender",),
         (_LINK,),
         c_limits.ADMISSION_SLOTS,
         2,
@@ -787,7 +787,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "questions by ARP and ND",
-        ("pump/admission.h:asked",),
+        ("pump/tables/admission.h:asked",),
         (_LOCAL,),
         c_limits.ADMISSION_SLOTS,
         32,
@@ -796,7 +796,7 @@ _CORE: Final = (
     ),
     CoreTable(
         "senders to a saturated pump",
-        ("pump/write_share.h:writes",),
+        ("pump/tables/write_share.h:writes",),
         (_LINK,),
         c_limits.WRITE_SHARE_SENDERS,
         32,

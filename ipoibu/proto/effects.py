@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class NeighAction(enum.IntEnum):
-    """The pump's action on a packet whose next hop has this table entry (`ext/pump/neigh.h`)."""
+    """The pump's action on a packet whose next hop has this table entry (`ext/pump/tables/neigh.h`)."""
 
     SEND = 0  # to `destination`
     NOTIFY = 1  # to `destination`, and report the first use to the engine (`Engine.note_used`)

@@ -305,7 +305,7 @@ MUTATIONS: Final = (
     Mutation("E1", "ext/soft/roce.h", "SOFT_ROCE_UD_SEND = 0x64", "SOFT_ROCE_UD_SEND = 0x44"),
     Mutation(
         "E4",
-        _PUMP + "receive.c",
+        _PUMP + "receive/receive.c",
         "bool grh = done->flags & IPU_RECEIVED_GRH;",
         "bool grh = true;",
     ),
@@ -318,19 +318,19 @@ MUTATIONS: Final = (
     Mutation("E6", "ext/verbs/send.c", ".remote_qkey = v->qkey", ".remote_qkey = 0"),
     Mutation(
         "E8",
-        _PUMP + "receive.c",
+        _PUMP + "receive/receive.c",
         "memcmp(buf + 8, &pump->fabric->gid, 16) == 0) { /* E8 */",
         "false) {",
     ),
     Mutation(
         "C2",
-        _PUMP + "transmit.c",
+        _PUMP + "transmit/transmit.c",
         "    if (entry->ah->connection != NULL)\n",
         "    connection = pump->connected.all;\n    if (entry->ah->connection != NULL)\n",
     ),
     Mutation(
         "N6",
-        _PUMP + "command.c",
+        _PUMP + "loop/command.c",
         "    ipu_transmit_enqueue(pump, index, ah, frame, command->len, command->send_frame.source_qpn);\n",
         "    struct ipu_send send = {.cookie = index, .addr = frame, .len = command->len};\n"
         "    if (ah->connection != NULL)\n"
@@ -340,12 +340,14 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "C8",
-        _PUMP + "connection.c",
+        _PUMP + "receive/connection.c",
         "if (done[i].failed || done[i].connection == NULL)",
         "if (done[i].failed || done[i].connection == NULL || done[i].connection->ah == NULL)",
     ),
-    Mutation("C9", _PUMP + "connection.c", "IPU_TYPE_ARP) { /* C9", "0xFFFF) { /* C9"),
-    Mutation("C12", _PUMP + "connection.c", "*mtu = ah->connection->mtu;", "*mtu = pump->mtu;"),
+    Mutation("C9", _PUMP + "receive/connection.c", "IPU_TYPE_ARP) { /* C9", "0xFFFF) { /* C9"),
+    Mutation(
+        "C12", _PUMP + "receive/connection.c", "*mtu = ah->connection->mtu;", "*mtu = pump->mtu;"
+    ),
     Mutation(
         "D1", _WIRE + "client_id.py", "HTYPE_INFINIBAND: Final = 32", "HTYPE_INFINIBAND: Final = 1"
     ),

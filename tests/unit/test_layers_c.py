@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The rooms of the C side include each other only as the table in docs/understand/design.md says.
 
+The districts of the pump do so as the table in ext/README.md says, and call each other the same way.
 And inside a room no two files call each other: one is below the other.
 """
 
@@ -16,8 +17,8 @@ EXT = Path(__file__).resolve().parents[2] / "ext"
 SOURCES = sorted(
     path.relative_to(EXT)
     for kind in "ch"
-    for path in EXT.glob(f"*/*.{kind}")
-    if path.parent.name != "tests"
+    for path in EXT.rglob(f"*.{kind}")
+    if not {"tests", "build"} & set(path.relative_to(EXT).parts)
 )
 # What is no call: comments, and the names of types, of which one may be that of an object, too.
 SILENT = re.compile(r"/\*.*?\*/|\b(struct|enum|union) \w+", re.DOTALL)
@@ -31,9 +32,8 @@ INLINE = re.compile(
 NAMED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
-def _written() -> dict[str, set[str]]:
-    """Each room with those that it may include, in the order of the table."""
-    table = (EXT.parent / "docs/understand/design.md").read_text("utf-8").split("\n## ")[0]
+def _written(table: str) -> dict[str, set[str]]:
+    """Each room or district with those that it may include, in the order of the table."""
     rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", table, re.MULTILINE)
     rooms = {name: set(re.findall(r"`(\w+)`", allowed)) for name, allowed in rows}
     for name, allowed in rows:
@@ -42,7 +42,9 @@ def _written() -> dict[str, set[str]]:
     return rooms
 
 
-ROOMS = _written()
+ROOMS = _written((EXT.parent / "docs/understand/design.md").read_text("utf-8").split("\n## ")[0])
+_PUMP = (EXT / "README.md").read_text("utf-8").split("\n## The pump\n")[1].split("\n### ")[0]
+DISTRICTS = _written(_PUMP)
 
 
 def _included(source: Path) -> list[Path]:
@@ -51,12 +53,25 @@ def _included(source: Path) -> list[Path]:
     return [source.parent / name if source.parts[0] == "soft" else Path(name) for name in names]
 
 
-def test_the_table_names_every_room_below_those_that_it_may_include() -> None:
-    assert set(ROOMS) == {source.parts[0] for source in SOURCES}
+def _district(source: Path) -> str:
+    """The folder of a file of the pump, which has no file outside of them."""
+    assert len(source.parts) == 3, f"{source} lies in no district"
+    return source.parts[1]
+
+
+@pytest.mark.parametrize("written", [ROOMS, DISTRICTS], ids=["rooms", "districts"])
+def test_a_table_names_each_row_below_those_that_it_may_include(
+    written: dict[str, set[str]],
+) -> None:
     above: set[str] = set()
-    for room, allowed in ROOMS.items():
+    for room, allowed in written.items():
         assert allowed <= above, room
         above.add(room)
+
+
+def test_the_tables_name_every_room_and_every_district_of_the_pump() -> None:
+    assert set(ROOMS) == {source.parts[0] for source in SOURCES}
+    assert set(DISTRICTS) == {_district(it) for it in SOURCES if it.parts[0] == "pump"}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=str)
@@ -65,6 +80,10 @@ def test_a_file_includes_only_what_its_room_may(source: Path) -> None:
     for header in _included(source):
         assert (EXT / header).is_file(), f"{header}: no such file"
         assert header.parts[0] in ROOMS[room] | {room}, f"{room} may not include {header}"
+        if room == header.parts[0] == "pump":
+            district = _district(source)
+            allowed = DISTRICTS[district] | {district}
+            assert _district(header) in allowed, f"{district} may not include {header}"
 
 
 def test_the_cython_side_names_headers_with_their_room() -> None:
@@ -78,7 +97,7 @@ def test_no_header_includes_itself_by_way_of_others() -> None:
     assert list(TopologicalSorter(headers).static_order())  # raises CycleError
 
 
-def _calls(room: str) -> dict[str, set[str]]:
+def _calls(room: str) -> dict[Path, set[Path]]:
     """Each .c file of a room with the others whose functions and objects it names.
 
     What it calls by way of a function in a header counts, too.
@@ -88,7 +107,7 @@ def _calls(room: str) -> dict[str, set[str]]:
         for source in SOURCES
         if source.parts[0] == room
     }
-    files = {source.name: code for source, code in text.items() if source.suffix == ".c"}
+    files = {source: code for source, code in text.items() if source.suffix == ".c"}
     home = {name: file for file, code in files.items() for name in DEFINED.findall(code)}
     headers = [code for source, code in text.items() if source.suffix == ".h"]
     inline = {name: body for code in headers for name, body in INLINE.findall(code)}
@@ -111,21 +130,25 @@ def test_no_file_of_a_room_is_called_by_one_that_it_calls(room: str) -> None:
     assert list(TopologicalSorter(calls).static_order()) or not calls  # raises CycleError
 
 
-def _districts() -> dict[str, int]:
-    """Each .c file of the pump with the place of its district in the table of ext/README.md."""
-    table = (EXT / "README.md").read_text("utf-8").split("## The pump")[1].split("\n### ")[0]
-    rows = re.findall(r"^\| ([a-z ]+) \| (`\w+\.c`.*?) \|", table, re.MULTILINE)
-    order = list(dict.fromkeys(district for district, _ in rows))
-    return {
-        file: order.index(district)
-        for district, files in rows
-        for file in re.findall(r"`(\w+\.c)`", files)
-    }
-
-
-def test_a_file_of_the_pump_calls_no_district_below_its_own() -> None:
-    districts, calls = _districts(), _calls("pump")
-    assert set(districts) == set(calls)
-    for file, called in calls.items():
+def test_a_file_of_the_pump_calls_only_districts_that_its_own_reaches() -> None:
+    """It reaches those that it may include, and what these reach: their headers bring the others."""
+    reached: dict[str, set[str]] = {}
+    for district, allowed in DISTRICTS.items():
+        reached[district] = {district}.union(*(reached[below] for below in allowed))
+    for file, called in _calls("pump").items():
         for other in called:
-            assert districts[other] <= districts[file], f"{file} calls {other}"
+            assert _district(other) in reached[_district(file)], f"{file} calls {other}"
+
+
+def test_the_page_describes_every_file_of_the_pump_in_its_district() -> None:
+    rows = [
+        re.findall(r"`(\w+/\w+)\.[ch]`", row)
+        for row in re.findall(r"^\| (`.*?) \|", _PUMP, re.MULTILINE)
+    ]
+    described = [file for row in rows for file in row]
+    files = {
+        source.relative_to("pump").with_suffix("")
+        for source in SOURCES
+        if source.parts[0] == "pump"
+    }
+    assert sorted(described) == sorted(str(file) for file in files)

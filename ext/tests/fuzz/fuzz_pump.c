@@ -10,8 +10,8 @@
 #include "core/frame.h"
 #include "core/ip_header.h"
 #include "device/vnet.h"
-#include "pump/segment.h"
-#include "pump/route.h"
+#include "pump/packets/segment.h"
+#include "pump/tables/route.h"
 #include "pump_world.h"
 
 enum { BYTES_MAX = 70000, ACTIONS_MAX = 200, GRH = 40, HOPS = 4 };

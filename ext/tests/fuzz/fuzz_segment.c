@@ -11,9 +11,9 @@
 #include "core/ip_header.h"
 #include "device/vnet.h"
 #include "input.h"
-#include "pump/classify.h"
-#include "pump/fragment.h"
-#include "pump/segment.h"
+#include "pump/packets/classify.h"
+#include "pump/packets/fragment.h"
+#include "pump/packets/segment.h"
 
 enum { FRAME_MAX = IPU_VNET_LEN + IPU_VNET_PACKET_MAX };
 

@@ -8,7 +8,7 @@
 
 #include "core/frame.h"
 #include "device/vnet.h"
-#include "pump/pump_state.h"
+#include "pump/state/pump_state.h"
 
 enum {
     DATAGRAMS = 8,

@@ -3,8 +3,8 @@
 #define IPU_FUZZ_PUMP_WORLD_H
 
 #include "input.h"
-#include "pump/pump.h"
-#include "pump/pump_abi.h"
+#include "pump/loop/pump.h"
+#include "pump/records/pump_abi.h"
 
 /*
  * A pump between a fabric and a packet device that the fuzzer plays. The fabric keeps what the pump

@@ -397,7 +397,7 @@ RC_EVENTS: Final = (
     _core.EVENT_CONNECTING,
 )
 
-# What becomes of each event of the pump (ext/pump/pump_abi.h). Most are an input of the engine.
+# What becomes of each event of the pump (ext/pump/records/pump_abi.h). Most are an input of the engine.
 EVENTS: Final[dict[int, Callable[[Shell, float, _core.Event], Iterable[Effect] | None]]] = {
     _core.EVENT_FRAME: lambda it, now, event: it._engine.frame(now, _source(event), event.data),
     _core.EVENT_CONTROL_LIMITED: lambda it, now, event: it._engine.reports.note_control_limited(

@@ -19,7 +19,7 @@ from ipoibu.proto.effects import Effect, NeighAction
 from ipoibu.wire import ndisc
 
 ROOT = Path(__file__).parents[3]
-HEADER = (ROOT / "ext/pump/pump_abi.h").read_text(encoding="utf-8")
+HEADER = (ROOT / "ext/pump/records/pump_abi.h").read_text(encoding="utf-8")
 MODULE = (ROOT / "ext/python/pump.pyx").read_text(encoding="utf-8")
 COMMANDS = re.findall(
     r"\bX\((\w+), (\w+)\)", HEADER.split("#define IPU_COMMANDS(X)")[1].split("\n\n")[0]
@@ -38,7 +38,7 @@ def test_stubs_and_shared_numbers_are_made_from_the_sources(script: str) -> None
 
 def test_each_command_has_a_handler_and_a_method() -> None:
     """Three places: the struct and its line in the header, the handler, the method."""
-    handlers = (ROOT / "ext/pump/command.c").read_text(encoding="utf-8")
+    handlers = (ROOT / "ext/pump/loop/command.c").read_text(encoding="utf-8")
     assert len(COMMANDS) >= 12
     for name, handler in COMMANDS:
         assert f"do_{handler}(" in handlers
@@ -55,7 +55,7 @@ def test_each_event_has_a_line_of_the_shell() -> None:
 
 
 def test_the_engine_reads_each_icmpv6_message_that_the_pump_gives_it() -> None:
-    header = (ROOT / "ext/pump/classify.h").read_text(encoding="utf-8")
+    header = (ROOT / "ext/pump/packets/classify.h").read_text(encoding="utf-8")
     rows = re.findall(r"\bX\(\w+, (\d+), IPU_TX_\w+, (IPU_RX_\w+), IPU_ICMP6_\w+\)", header)
     assert len(rows) >= 9
     assert {int(kind) for kind, of_link in rows if of_link == "IPU_RX_ENGINE"} == set(ndisc.Kind)

@@ -70,14 +70,14 @@ def test_every_reason_for_a_bad_frame_is_documented_and_no_other() -> None:
 
 
 def test_every_counter_of_the_data_path_is_documented_and_no_other() -> None:
-    header = (ROOT / "ext/pump/counters.h").read_text(encoding="utf-8")
+    header = (ROOT / "ext/pump/records/counters.h").read_text(encoding="utf-8")
     assert documented("Data path") == set(re.findall(r"^ +X\((\w+)\)", header, re.MULTILINE))
 
 
 def test_every_counter_of_the_data_path_is_counted() -> None:
-    header = (ROOT / "ext/pump/counters.h").read_text(encoding="utf-8")
+    header = (ROOT / "ext/pump/records/counters.h").read_text(encoding="utf-8")
     names = set(re.findall(r"^ +X\((\w+)\)", header, re.MULTILINE))
-    paths = [it for it in (ROOT / "ext/pump").glob("*.[ch]") if it.name != "counters.h"]
+    paths = [it for it in (ROOT / "ext/pump").rglob("*.[ch]") if it.name != "counters.h"]
     sources = [path.read_text(encoding="utf-8") for path in paths]
     words = "".join(sources).replace("IPU_COUNTER_", " ")
     assert names <= set(re.findall(r"\w+", words))
