@@ -170,8 +170,8 @@ DHCP6_RELEASE_S: Final = 2.5  # of our own: the end of an interface waits no lon
 ICMP_ERRORS_PER_S: Final = 100.0  # Linux: 1000 a second for all, 1 per peer (icmp_ratelimit)
 ICMP_ERRORS_BURST: Final = 50.0  # Linux icmp_msgs_burst
 
-# The pump's own budgets, with their reasons: ext/pump/tables/{admission,resolution,write_share}.h. These bound the
-# second and third broadcasts for strangers; the pump bounds the first ones (resolution.h).
+# The pump's own budgets, with their reasons: ext/pump/tables/{admission,resolution,write_share}.h. These
+# bound the second and third broadcasts for strangers; the pump bounds the first ones (resolution.h).
 RESOLUTION_REPEATS_PER_S: Final = 160.0
 RESOLUTION_REPEATS_BURST: Final = 1024.0
 PEER_LOGS_PER_S: Final = 0.2  # lines of one kind that peers can cause; journald takes 333 a second
