@@ -383,8 +383,8 @@ MUTATIONS: Final = (
     Mutation("D3", _WIRE + "dhcp6.py", 'IPv6Address("ff02::1:2")', 'IPv6Address("ff02::1:3")'),
     Mutation(
         "D4",
-        _PROTO + "dhcp/client6.py",
-        "self._feed(now, Input.CONFLICT if is_duplicate else Input.UNIQUE)",
-        "self._feed(now, Input.UNIQUE)",
+        _PROTO + "dhcp/holder.py",
+        "self._feed(now, self._terms.conflict if is_duplicate else self._terms.unique)",
+        "self._feed(now, self._terms.unique)",
     ),
 )

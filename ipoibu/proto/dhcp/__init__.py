@@ -8,6 +8,7 @@ Where to look:
 - `client6`: DHCPv6, RFC 8415
 - `state6`: its state machine
 - `grant`: a lease and its times, for both
+- `holder`: what both clients do alike about their lease and its address
 - `form`: the form of a message on the link, RFC 4390
 - `other_clients`: other programs' messages in that form
 

@@ -12,13 +12,11 @@ whatever the policy of the interface's other addresses.
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
-from typing import Final
+from typing import Any, Final
 
-from ipoibu.base.addr import IpAddress, IpInterface
 from ipoibu.base.errors import BadFrame
 from ipoibu.base.limits import (
     DHCP_LINK_MTU,
@@ -31,12 +29,11 @@ from ipoibu.base.limits import (
     DHCP_RETRY_MIN_S,
 )
 from ipoibu.proto.context import Dad, DhcpIdentity, EngineContext
-from ipoibu.proto.dhcp.grant import Granted, LeaseStatus, duration
+from ipoibu.proto.dhcp.grant import Granted, LeaseStatus
+from ipoibu.proto.dhcp.holder import LeaseHolder, Terms
 from ipoibu.proto.dhcp.state import HELD, MACHINE, TRIES, Action, Input, State
-from ipoibu.proto.effects import Forward, LeaseChanged, WatchDhcp
+from ipoibu.proto.effects import Forward, LeaseChanged
 from ipoibu.proto.machine.backoff import Backoff
-from ipoibu.proto.machine.table import Machine
-from ipoibu.proto.machine.transition import Topic, step
 from ipoibu.proto.neigh.dad import Addresses
 from ipoibu.wire import dhcp
 from ipoibu.wire.dhcp import Code, Kind, Message, Op, Option, Packet
@@ -44,11 +41,25 @@ from ipoibu.wire.dhcp_lease import PARAMETERS, Lease
 from ipoibu.wire.encap import EtherType
 from ipoibu.wire.mgid import LIMITED_BROADCAST
 
-_KEY: Final = "dhcp"  # of the one subject of the machine
 _UNSPECIFIED: Final = IPv4Address("0.0.0.0")
 _REPLIES: Final = {Kind.OFFER: Input.OFFER, Kind.ACK: Input.ACK, Kind.NAK: Input.NAK}
-# The states in which the address is with `Addresses`, and a verdict about it counts
-_CHECKED: Final = (State.REBOOTING, State.CHECKING, *HELD, State.RELEASING)
+_TERMS: Final = Terms(
+    waiting=State.WAITING,
+    checking=State.CHECKING,
+    bound=State.BOUND,
+    held=HELD,
+    judged=(State.REBOOTING, State.CHECKING, *HELD, State.RELEASING),
+    ready=Input.READY,
+    recalled=Input.RECALLED,
+    link_down=Input.LINK_DOWN,
+    stop=Input.STOP,
+    refused=Input.NAK,
+    spent=Input.SPENT,
+    expired=Input.EXPIRED,
+    unique=Input.UNIQUE,
+    conflict=Input.CONFLICT,
+    no_room=Input.NO_ROOM,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +76,12 @@ class LeaseInfo(LeaseStatus[State, Lease]):
     """The state of the client, and its lease."""
 
 
-class DhcpClient:
-    """One client; `state` is its machine's subject."""
+class DhcpClient(LeaseHolder[State, Input, Action, Lease, IPv4Interface]):
+    """One client."""
+
+    topic = "dhcp"
+    title = "DHCP"
+    nameless = "none"
 
     def __init__(
         self,
@@ -74,57 +89,16 @@ class DhcpClient:
         addresses: Addresses,
         identity: DhcpIdentity,
     ) -> None:
-        self.state = State.WAITING
-        self._context = context
-        self._addresses = addresses
-        self._identity = identity
-        self._machine = Machine(MACHINE, context.timers, self._ring)
         self._backoff = Backoff(DHCP_RETRY_MIN_S, DHCP_RETRY_MAX_S)
-        self._grant: Grant | None = None  # offered, asked for, or ours
-        self._held: IPv4Interface | None = None  # what `Addresses` has of us
+        super().__init__(context, addresses, MACHINE, _TERMS, self._backoff.refusals)
+        self._identity = identity
         self._offer: Grant | None = None  # the reply that is fed now
         self._hint: IPv4Address | None = None  # the address that we had: RFC 2131 §3.5
-        self._is_reported = False  # whether our caller knows of a lease
-        self._is_watching = False
         self._xid = 0
         self._began_s = self._asked_s = 0.0
-        self._secs = self._sent = 0
+        self._secs = 0
 
     # ---- inputs
-
-    def recall(self, grant: Grant) -> None:
-        """Ask for this lease first, which a former client of this interface had; before the link is up."""
-        self._grant = grant
-        self._is_reported = True
-
-    def link_up(self, now: float) -> None:
-        """The link carries traffic: ask for a lease, or for the one that we know."""
-        if not self._is_watching:
-            self._is_watching = True
-            self._context.emit(WatchDhcp())
-        if self.state is not State.WAITING:
-            return
-        if self._grant is not None and self._grant.end_s <= now:
-            self._feed(now, Input.EXPIRED)
-        self._feed(now, Input.RECALLED if self._grant is not None else Input.READY)
-
-    def link_down(self, now: float) -> None:
-        self._feed(now, Input.LINK_DOWN)
-
-    def stop(self, now: float) -> None:
-        """Give the address back; the client is ready when its state is WAITING."""
-        self._feed(now, Input.STOP)
-
-    def is_checking(self, interface: IpInterface) -> bool:
-        """Return whether we check this address, which our caller does not have yet."""
-        is_early = self.state is State.CHECKING and not self._is_reported
-        return is_early and interface == self._held
-
-    def note_decided(self, now: float, ip: IpAddress, is_duplicate: bool) -> None:
-        """Take the result of duplicate address detection, of any address of the interface."""
-        is_ours = self._held is not None and ip == self._held.ip
-        if is_ours and self.state in _CHECKED:
-            self._feed(now, Input.CONFLICT if is_duplicate else Input.UNIQUE)
 
     def receive_untrusted(self, now: float, packet: bytes) -> bool:
         """Take an IP packet of the link; return whether it is a server's answer to a message of ours."""
@@ -152,18 +126,9 @@ class DhcpClient:
     def client_id(self) -> bytes:
         return self._identity.client_id
 
-    @property
-    def has_lease(self) -> bool:
-        return self.state in HELD
-
-    @property
-    def is_watching(self) -> bool:
-        """Return whether replies have to come to `receive_untrusted`."""
-        return self._is_watching
-
     def info(self, now: float) -> LeaseInfo:
-        grant = self._grant
-        if grant is None or self._held is None or self.state is State.CHECKING:
+        grant = self._shown
+        if grant is None:
             return LeaseInfo(self.state, None, None, None)
         return LeaseInfo(self.state, grant.lease, grant.renewal_s - now, grant.end_s - now)
 
@@ -191,17 +156,9 @@ class DhcpClient:
 
     # ---- the machine
 
-    def _feed(self, now: float, fed: Input) -> None:
-        before, actions = self._machine.feed(self, _KEY, fed)
-        if self.state is not before:
-            self._sent = 0
-            self._backoff.reset()
-            subject = self._grant.lease.address.ip if self._grant is not None else "none"
-            self._context.observe(step(Topic.LEASE, subject, before, self.state, fed))
-        if self.state is not before or fed is Input.EXPIRED:
-            self._tell(now, fed)
-        for action in actions:
-            self._act(now, action)
+    def _start_over(self) -> None:
+        super()._start_over()
+        self._backoff.reset()
 
     def _act(self, now: float, action: Action) -> None:
         match action:
@@ -236,7 +193,8 @@ class DhcpClient:
                 self._secs = 0
                 self._unicast(now, Kind.RELEASE, self._chosen())
             case Action.LOSE:
-                self._lose()
+                self._leave(now)
+                self._grant = None
             case Action.ARM:
                 self._arm(now)
 
@@ -249,51 +207,28 @@ class DhcpClient:
             self._secs = self._elapsed(now)
         self._broadcast(now, Kind.REQUEST, [*options, *self._wishes()])
 
-    def _check(self, now: float) -> None:
-        if not self._hold(now):
-            self._feed(now, Input.NO_ROOM)
-        elif self._addresses.is_ours(self._lease.address.ip):  # the link has been down meanwhile
-            self._feed(now, Input.UNIQUE)
+    # ---- the address
 
-    def _hold(self, now: float) -> bool:
-        """Have `Addresses` take the address as it is in the lease now."""
-        before, self._held = self._held, self._lease.address
-        if before == self._held and before.ip in self._addresses:
-            return True
-        if not self._addresses.add(now, self._held, policy=Dad.ON):
-            self._held = None
-            return False
-        if before is not None and before != self._held:
-            self._addresses.remove(before)
-        return True
+    def _address(self) -> IPv4Interface:
+        return self._lease.address
+
+    def _take(self, now: float, interface: IPv4Interface) -> bool:
+        return self._addresses.add(now, interface, policy=Dad.ON)
+
+    def _drop(self, now: float, interface: IPv4Interface) -> None:
+        self._addresses.remove(interface)
 
     def _bind(self, now: float) -> None:
-        assert self._grant is not None
-        self._hold(now)
-        self._is_reported = True
+        super()._bind(now)
         self._hint = self._lease.address.ip
-        self._context.emit(LeaseChanged(self._lease, self._grant.since_s, self._grant.message))
 
-    def _lose(self) -> None:
-        if self._held is not None:
-            self._addresses.remove(self._held)
-            self._held = None
-        self._grant = None
-        if self._is_reported:
-            self._is_reported = False
+    def _report(self, grant: Granted[Lease, Any] | None) -> None:
+        if grant is None:
             self._context.emit(LeaseChanged(None))
-
-    @property
-    def _lease(self) -> Lease:
-        assert self._grant is not None, "this state has a lease"
-        return self._grant.lease
+        else:
+            self._context.emit(LeaseChanged(grant.lease, grant.since_s, grant.message))
 
     # ---- the timer
-
-    def _arm(self, now: float) -> None:
-        at = self._alarm_s(now)
-        if at < math.inf:
-            self._machine.arm(_KEY, at)
 
     def _alarm_s(self, now: float) -> float:
         grant = self._grant
@@ -322,9 +257,6 @@ class DhcpClient:
             wait_s = max(DHCP_RENEW_RETRY_S, (end_s - now) / 2)
         jitter = self._context.rng.uniform(1 - DHCP_RENEW_JITTER, 1 + DHCP_RENEW_JITTER)
         return min(end_s, now + wait_s * jitter)
-
-    def _ring(self, now: float, key: str) -> None:
-        self._feed(now, self._expired(now))
 
     def _expired(self, now: float) -> Input:
         grant = self._grant
@@ -408,33 +340,8 @@ class DhcpClient:
 
     # ---- the log
 
-    def _tell(self, now: float, fed: Input) -> None:
-        """Log what an operator has to know of a step."""
-        grant = self._grant
-        place = f"{grant.lease.address} of the server {grant.lease.server}" if grant else ""
-        match fed:
-            case Input.UNIQUE if self.state is State.BOUND and grant is not None:
-                text = f"DHCP: {place} for {duration(grant.lease.lease_s)}"
-                self._log(now, logging.INFO, text)
-            case Input.CONFLICT if grant is not None:
-                text = f"DHCP: another host has {place}: declined; asking again in"
-                self._log(now, logging.WARNING, f"{text} {DHCP_PAUSE_S:.0f} s")
-            case Input.NAK if grant is not None:
-                self._log(now, logging.WARNING, f"DHCP: a server refuses {place}")
-            case Input.EXPIRED if grant is not None:
-                self._log(now, logging.WARNING, f"DHCP: the lease of {place} has expired")
-            case Input.SPENT if self.state is State.CHECKING and grant is not None:
-                text = f"DHCP: no server answers: using {place}, whose lease goes on"
-                self._log(now, logging.WARNING, text)
-
-    def _tell_silence(self, now: float) -> None:
-        """Log, ever more rarely, that no server answers."""
-        if self._sent > 1 and self._backoff.refusals.add():
-            times = self._backoff.refusals.times
-            self._log(now, logging.WARNING, f"DHCP: no server answers{times}; asking on")
-
-    def _log(self, now: float, level: int, text: str) -> None:
-        self._context.log("dhcp", now, level, text)
+    def _place(self, lease: Lease) -> str:
+        return f"{lease.address} of the server {lease.server}"
 
 
 def grant_untrusted(raw: bytes, since_s: float) -> Grant:

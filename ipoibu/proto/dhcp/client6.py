@@ -9,12 +9,11 @@ granted address before it is ours, whatever the policy of the interface's other 
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Interface
-from typing import Final
+from typing import Any, Final
 
 from ipoibu.base.addr import IpAddress, IpInterface
 from ipoibu.base.errors import BadFrame
@@ -27,12 +26,11 @@ from ipoibu.base.limits import (
     DHCP_PAUSE_S,
 )
 from ipoibu.proto.context import Dad, Dhcp6Identity, EngineContext
-from ipoibu.proto.dhcp.grant import Granted, LeaseStatus, duration
+from ipoibu.proto.dhcp.grant import Granted, LeaseStatus
+from ipoibu.proto.dhcp.holder import LeaseHolder, Terms
 from ipoibu.proto.dhcp.state6 import HELD, MACHINE, RETRANSMISSIONS, Action, Input, State
-from ipoibu.proto.effects import Forward, Lease6Changed, WatchDhcp
+from ipoibu.proto.effects import Forward, Lease6Changed
 from ipoibu.proto.machine.backoff import Repeats
-from ipoibu.proto.machine.table import Machine
-from ipoibu.proto.machine.transition import Topic, step
 from ipoibu.proto.neigh.dad import Addresses
 from ipoibu.wire import dhcp6, dhcp6_lease
 from ipoibu.wire.dhcp6 import Address, Association, Code, Kind, Message, Option, Packet, Status
@@ -41,13 +39,27 @@ from ipoibu.wire.dhcp6_lease import WANTED, Lease6
 Hold = Callable[[float, IpInterface, Dad], bool]
 Leave = Callable[[float, IpInterface], None]
 
-_KEY: Final = "dhcp6"  # of the one subject of the machine
 _LINK: Final = IPv6Address("fe80::")
 _PREFERENCE_MAX: Final = 255  # §18.2.1: the client waits for no other server
 _ASKING: Final = (State.REQUESTING, State.RENEWING, State.REBINDING)
 _ENDING: Final = (State.DECLINING, State.RELEASING)
-# The states in which the address may be with `Addresses`, so that a verdict about it counts
-_CHECKED: Final = (State.WAITING, State.REQUESTING, State.CONFIRMING, State.CHECKING, *HELD)
+_TERMS: Final = Terms(
+    waiting=State.WAITING,
+    checking=State.CHECKING,
+    bound=State.BOUND,
+    held=HELD,
+    judged=(State.WAITING, State.REQUESTING, State.CONFIRMING, State.CHECKING, *HELD),
+    ready=Input.READY,
+    recalled=Input.RECALLED,
+    link_down=Input.LINK_DOWN,
+    stop=Input.STOP,
+    refused=Input.REFUSED,
+    spent=Input.SPENT,
+    expired=Input.EXPIRED,
+    unique=Input.UNIQUE,
+    conflict=Input.CONFLICT,
+    no_room=Input.NO_ROOM,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +72,16 @@ class Lease6Info(LeaseStatus[State, Lease6]):
     """The state of the client, and its lease."""
 
 
-class Dhcp6Client:
-    """One client; `state` is its machine's subject.
+class Dhcp6Client(LeaseHolder[State, Input, Action, Lease6, IPv6Interface]):
+    """One client; it begins once a link-local address is usable.
 
     `hold(now, interface, policy)` has the engine take an address, False if there are too many; `leave` ends
     that.
     """
+
+    topic = "dhcp6"
+    title = "DHCPv6"
+    nameless = "IPv6"
 
     def __init__(
         self,
@@ -75,16 +91,10 @@ class Dhcp6Client:
         hold: Hold,
         leave: Leave,
     ) -> None:
-        self.state = State.WAITING
-        self._context = context
-        self._addresses = addresses
+        super().__init__(context, addresses, MACHINE, _TERMS, Repeats())
         self._identity = identity
         self._hold_address = hold
         self._leave_address = leave
-        self._machine = Machine(MACHINE, context.timers, self._ring)
-        self._silence = Repeats()
-        self._grant: Grant6 | None = None  # ours, or ours before the link went down or a restart
-        self._held: IPv6Interface | None = None  # what `Addresses` has of us
         self._reply: Grant6 | None = None  # the reply that is fed now
         self._best: tuple[int, Grant6] | None = None  # the best advertisement, and its preference
         self._server = b""  # that is asked, or was the last to answer
@@ -92,48 +102,30 @@ class Dhcp6Client:
         self._longest_s = DHCP6_SOL_MAX_RT_S
         self._is_link_up = False
         self._is_ending = False
-        self._is_reported = False  # whether our caller knows of a lease
-        self._is_watching = False
         self._xid: int | None = None
         self._began_s = self._asked_s = self._wait_s = 0.0
-        self._sent = 0
 
     # ---- inputs
 
-    def recall(self, grant: Grant6) -> None:
-        """Ask for this lease first, which a former client of this interface had; before the link is up."""
-        self._grant = grant
+    def recall(self, grant: Granted[Lease6, Any]) -> None:
+        super().recall(grant)
         self._wanted = grant.lease.address.ip
-        self._is_reported = True
 
     def link_up(self, now: float) -> None:
-        """The link carries traffic: ask once a link-local address is usable."""
         self._is_link_up = True
-        if not self._is_watching:
-            self._is_watching = True
-            self._context.emit(WatchDhcp())
-        self._begin(now)
+        super().link_up(now)
 
     def link_down(self, now: float) -> None:
         self._is_link_up = False
-        self._feed(now, Input.LINK_DOWN)
+        super().link_down(now)
 
     def stop(self, now: float) -> None:
-        """Give the address back; the client is ready when its state is WAITING."""
         self._is_ending = True
-        self._feed(now, Input.STOP)
-
-    def is_checking(self, interface: IpInterface) -> bool:
-        """Return whether we check this address, which our caller does not have yet."""
-        is_early = self.state is State.CHECKING and not self._is_reported
-        return is_early and interface == self._held
+        super().stop(now)
 
     def note_decided(self, now: float, ip: IpAddress, is_duplicate: bool) -> None:
-        """Take the result of duplicate address detection, of any address of the interface."""
-        is_ours = self._held is not None and ip == self._held.ip
-        if is_ours and self.state in _CHECKED:
-            self._feed(now, Input.CONFLICT if is_duplicate else Input.UNIQUE)
-        elif not is_duplicate:
+        super().note_decided(now, ip, is_duplicate)
+        if not is_duplicate:
             self._begin(now)
 
     def receive_untrusted(self, now: float, packet: bytes) -> bool:
@@ -171,18 +163,9 @@ class Dhcp6Client:
     def iaid(self) -> bytes:
         return self._identity.iaid
 
-    @property
-    def has_lease(self) -> bool:
-        return self.state in HELD
-
-    @property
-    def is_watching(self) -> bool:
-        """Return whether replies have to come to `receive_untrusted`."""
-        return self._is_watching
-
     def info(self, now: float) -> Lease6Info:
-        grant = self._grant
-        if grant is None or self._held is None or self.state is State.CHECKING:
+        grant = self._shown
+        if grant is None:
             return Lease6Info(self.state, None, None, None)
         lease = grant.lease.aged(now - grant.since_s)
         return Lease6Info(self.state, lease, grant.renewal_s - now, grant.end_s - now)
@@ -261,34 +244,18 @@ class Dhcp6Client:
         if self._silence.add():
             words = f" ({text[:80]})" if text else ""
             name = status.name.lower().replace("_", " ")
-            self._log(
-                now,
-                logging.WARNING,
-                f"DHCPv6: a server refuses: {name}{words}{self._silence.times}",
-            )
+            self._log(now, f"a server refuses: {name}{words}{self._silence.times}")
 
     # ---- the machine
 
     def _begin(self, now: float) -> None:
-        is_ready = self._is_link_up and not self._is_ending and self._source() is not None
-        if self.state is not State.WAITING or not is_ready:
-            return
-        if self._grant is not None and self._grant.end_s <= now:
-            self._feed(now, Input.EXPIRED)
-        self._feed(now, Input.RECALLED if self._grant is not None else Input.READY)
+        if self._is_link_up and not self._is_ending and self._source() is not None:
+            super()._begin(now)
 
     def _feed(self, now: float, fed: Input) -> None:
-        before, actions = self._machine.feed(self, _KEY, fed)
-        if self.state is not before:
-            self._sent = 0
-            subject = self._grant.lease.address.ip if self._grant is not None else "IPv6"
-            self._context.observe(step(Topic.LEASE, subject, before, self.state, fed))
-        if self.state is not before or fed is Input.EXPIRED:
-            self._tell(now, fed)
         if fed is Input.REFUSED:
             self._wanted = None
-        for action in actions:
-            self._act(now, action)
+        super()._feed(now, fed)
 
     def _act(self, now: float, action: Action) -> None:  # noqa: PLR0912, one case an action
         match action:
@@ -329,49 +296,29 @@ class Dhcp6Client:
                 self._leave(now)
                 self._grant = None
             case Action.ARM:
-                at = self._alarm_s(now)
-                if at < math.inf:
-                    self._machine.arm(_KEY, at)
+                self._arm(now)
 
-    def _check(self, now: float) -> None:
-        if not self._hold(now):
-            self._feed(now, Input.NO_ROOM)
-        elif self._addresses.is_ours(self._lease.address.ip):  # the link has been down meanwhile
-            self._feed(now, Input.UNIQUE)
+    # ---- the address
 
-    def _hold(self, now: float) -> bool:
-        """Have the engine take the address as it is in the lease now."""
-        before, wanted = self._held, self._lease.address
-        if before == wanted and before.ip in self._addresses:
-            return True
-        if not self._hold_address(now, wanted, Dad.ON):
-            return False
-        self._held = wanted
-        if before is not None and before != wanted:
-            self._leave_address(now, before)
-        return True
+    def _address(self) -> IPv6Interface:
+        return self._lease.address
+
+    def _take(self, now: float, interface: IPv6Interface) -> bool:
+        return self._hold_address(now, interface, Dad.ON)
+
+    def _drop(self, now: float, interface: IPv6Interface) -> None:
+        self._leave_address(now, interface)
 
     def _bind(self, now: float) -> None:
-        assert self._grant is not None
-        self._hold(now)
-        self._is_reported = True
+        super()._bind(now)
         self._silence.clear()
         self._wanted, self._server = self._lease.address.ip, self._lease.server
-        self._context.emit(Lease6Changed(self._lease, self._grant.since_s, self._grant.message))
 
-    def _leave(self, now: float) -> None:
-        """Use the address no longer."""
-        if self._held is not None:
-            self._leave_address(now, self._held)
-            self._held = None
-        if self._is_reported:
-            self._is_reported = False
+    def _report(self, grant: Granted[Lease6, Any] | None) -> None:
+        if grant is None:
             self._context.emit(Lease6Changed(None))
-
-    @property
-    def _lease(self) -> Lease6:
-        assert self._grant is not None, "this state has a lease"
-        return self._grant.lease
+        else:
+            self._context.emit(Lease6Changed(grant.lease, grant.since_s, grant.message))
 
     # ---- the timer
 
@@ -409,9 +356,6 @@ class Dhcp6Client:
         if longest_s and self._wait_s > longest_s:
             self._wait_s = longest_s * (1 + jitter)
         return self._wait_s
-
-    def _ring(self, now: float, key: str) -> None:
-        self._feed(now, self._expired(now))
 
     def _expired(self, now: float) -> Input:
         grant = self._grant
@@ -492,34 +436,8 @@ class Dhcp6Client:
 
     # ---- the log
 
-    def _tell(self, now: float, fed: Input) -> None:
-        """Log what an operator has to know of a step."""
-        grant = self._grant
-        if grant is None:
-            return
-        place = f"{grant.lease.address.ip} of the server {grant.lease.server.hex(':')}"
-        match fed:
-            case Input.UNIQUE if self.state is State.BOUND:
-                self._log(now, logging.INFO, f"DHCPv6: {place} for {duration(grant.lease.lease_s)}")
-            case Input.CONFLICT:
-                text = f"DHCPv6: another host has {place}: declined; asking again in"
-                self._log(now, logging.WARNING, f"{text} {DHCP_PAUSE_S:.0f} s")
-            case Input.REFUSED:
-                self._log(now, logging.WARNING, f"DHCPv6: a server refuses {place}")
-            case Input.EXPIRED:
-                self._log(now, logging.WARNING, f"DHCPv6: the lease of {place} has expired")
-            case Input.SPENT if self.state is State.CHECKING:
-                text = f"DHCPv6: no server answers: using {place}, whose lease goes on"
-                self._log(now, logging.WARNING, text)
-
-    def _tell_silence(self, now: float) -> None:
-        """Log, ever more rarely, that no server answers."""
-        if self._sent > 1 and self._silence.add():
-            times = self._silence.times
-            self._log(now, logging.WARNING, f"DHCPv6: no server answers{times}; asking on")
-
-    def _log(self, now: float, level: int, text: str) -> None:
-        self._context.log("dhcp6", now, level, text)
+    def _place(self, lease: Lease6) -> str:
+        return f"{lease.address.ip} of the server {lease.server.hex(':')}"
 
 
 def grant6_untrusted(raw: bytes, since_s: float, identity: Dhcp6Identity) -> Grant6:
