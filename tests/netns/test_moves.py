@@ -49,6 +49,15 @@ def up(bare: NamespaceLab) -> Iterator[NamespaceLab]:
         assert "Traceback" not in host.log()
 
 
+@pytest.fixture
+def pod(up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace]) -> LabNamespace:
+    """The namespace to which the first host's interface has moved, configured as a CNI plugin does it."""
+    pod = pods[0]
+    _ip(up.hosts[0].namespace, f"link set ib0 netns {pod.name}")
+    _configure_as_cni(pod, "ib0")
+    return pod
+
+
 def _run(namespace: LabNamespace, *words: str) -> subprocess.CompletedProcess[str]:
     process = namespace.popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     out, _ = process.communicate(timeout=60)
@@ -111,13 +120,10 @@ def test_the_interface_works_where_a_container_gets_it_and_back_home(
 
 
 def test_changes_in_the_new_namespace_are_followed(
-    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pod: LabNamespace, until: Until
 ) -> None:
     """Addresses, routes with gateways, groups and sysctls."""
-    first, second = up.hosts
-    pod = pods[0]
-    _ip(first.namespace, f"link set ib0 netns {pod.name}")
-    _configure_as_cni(pod, "ib0")
+    second = up.hosts[1]
     _ip(second.namespace, "address add 10.99.0.1/32 dev lo")
     _ip(second.namespace, "address add fd99::1/128 dev lo")
     _ip(pod, "route add 10.99.0.0/16 via 10.77.0.2")
@@ -144,12 +150,9 @@ def test_changes_in_the_new_namespace_are_followed(
 
 
 def test_policy_rules_of_the_new_namespace_decide(
-    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pod: LabNamespace, until: Until
 ) -> None:
-    first, second = up.hosts
-    pod = pods[0]
-    _ip(first.namespace, f"link set ib0 netns {pod.name}")
-    _configure_as_cni(pod, "ib0")
+    second = up.hosts[1]
     _ip(second.namespace, "address add 10.99.0.1/32 dev lo")
     _ip(pod, "route add 10.99.0.0/16 via 10.77.0.77")  # nobody
     _ip(pod, "rule add from 10.77.0.9 table 7")
@@ -209,12 +212,9 @@ def test_a_new_name_is_followed(up: NamespaceLab, until: Until) -> None:
 
 
 def test_the_interface_ends_in_words_with_its_namespace(
-    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pod: LabNamespace, until: Until
 ) -> None:
     first, _ = up.hosts
-    pod = pods[0]
-    _ip(first.namespace, f"link set ib0 netns {pod.name}")
-    _configure_as_cni(pod, "ib0")
     until(lambda: _ipoibu(pod, "show", "ib0").returncode == 0)
     pod.remove()
     until(first.ended)
@@ -223,11 +223,9 @@ def test_the_interface_ends_in_words_with_its_namespace(
 
 
 def test_removal_ends_it_in_words_after_a_move(
-    up: NamespaceLab, pods: tuple[LabNamespace, LabNamespace], until: Until
+    up: NamespaceLab, pod: LabNamespace, until: Until
 ) -> None:
     first, _ = up.hosts
-    pod = pods[0]
-    _ip(first.namespace, f"link set ib0 netns {pod.name}")
     until(lambda: _ipoibu(pod, "show", "ib0").returncode == 0)
     _ip(pod, "link del ib0")
     until(first.ended)

@@ -1,36 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The tables of connected mode over the full product of their states and inputs."""
+"""What the tables of connected mode hold to, beside what all tables do (`test_machines`)."""
 
 from __future__ import annotations
 
-import enum
-import itertools
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from ipoibu.proto.cm.state import HALF_OPEN, MACHINE, OVER, Action, Input, State
-from ipoibu.proto.machine.table import Impossible, Table
 from ipoibu.proto.rc import connection as rc_connection
 from ipoibu.proto.rc import peer as rc_peer
-
-Enum = type[enum.Enum]
-TABLES: Final[dict[str, tuple[Table[Any, Any, Any], Enum, Enum, Enum]]] = {
-    "CM": (MACHINE, State, Input, Action),
-    "connection": (
-        rc_connection.MACHINE,
-        rc_connection.State,
-        rc_connection.Input,
-        rc_connection.Action,
-    ),
-    "peer": (rc_peer.MACHINE, rc_peer.State, rc_peer.Input, rc_peer.Action),
-}
-PAIRS: Final = [
-    pytest.param(table, state, fed, id=f"{table.name}-{state.name}-{fed.name}")
-    for table, states, inputs, _ in TABLES.values()
-    for state, fed in itertools.product(states, inputs)
-]
-every_table = pytest.mark.parametrize("name", TABLES)
 
 ASKING: Final = {State.REQ_SENT, State.MRA_RECEIVED}  # active, the peer's id not known yet
 ACTIVE: Final = {State.REP_RECEIVED, State.MRA_REP_SENT}
@@ -63,49 +42,6 @@ POSSIBLE: Final[dict[Input, set[State]]] = {
     Input.TIMEOUT: set(State) - UNTIMED,
     Input.SPENT: RETRIED,
 }
-
-
-@pytest.mark.parametrize(("table", "state", "fed"), PAIRS)
-def test_every_pair_leads_to_a_legal_state_or_is_impossible(
-    table: Table[Any, Any, Any], state: enum.Enum, fed: enum.Enum
-) -> None:
-    if (state, fed) in table:
-        following, _ = table.step(state, fed)
-        assert isinstance(following, type(state))
-    else:
-        with pytest.raises(Impossible, match=f"{fed.name} in {state.name}"):
-            table.step(state, fed)
-
-
-@every_table
-def test_every_input_and_every_action_is_used(name: str) -> None:
-    table, _, inputs, actions = TABLES[name]
-    assert {fed for _, fed, _, _ in table} == set(inputs)
-    assert {action for *_, doing in table for action in doing} == set(actions)
-
-
-@every_table
-def test_every_state_is_reached_from_every_other(name: str) -> None:
-    table, states, _, _ = TABLES[name]
-    after: dict[enum.Enum, set[enum.Enum]] = {state: set() for state in states}
-    for state, _, following, _ in table:
-        after[state].add(following)
-    for start in states:
-        seen, edge = {start}, [start]
-        while edge:
-            edge = [new for old in edge for new in after[old] if new not in seen]
-            seen.update(edge)
-        assert seen == set(states), f"from {start.name}"
-
-
-@every_table
-def test_a_state_that_times_out_is_never_entered_without_its_timer(name: str) -> None:
-    table, states, inputs, actions = TABLES[name]
-    timed = {state for state in states if (state, inputs["TIMEOUT"]) in table}
-    for state, fed, following, doing in table:
-        if state is not following:
-            armed = actions["ARM"] in doing
-            assert armed == (following in timed), f"{fed.name} in {state.name}"
 
 
 # The CM connection

@@ -20,6 +20,7 @@ from ipoibu.wire import cm, mad
 from ipoibu.wire.bits import join, split
 from ipoibu.wire.cm_code import About, Attribute, Reason, Transport, seconds
 from ipoibu.wire.cm_setup import NO_PATH, Path, Rep, Req
+from tests.doubles.cm_messages import REP, REQ, counting
 
 TID: Final = 0x1122334455667788
 
@@ -28,10 +29,6 @@ def vector(head: str, private_from: int) -> bytes:
     """A datagram: its hex up to the private data, which counts up."""
     raw = bytes.fromhex(head)
     return raw + bytes(range(private_from, private_from + mad.MAD_LEN - len(raw)))
-
-
-def counting(start: int, length: int) -> bytes:
-    return bytes(range(start, start + length))
 
 
 REQ_RAW: Final = vector(
@@ -44,75 +41,12 @@ REQ_RAW: Final = vector(
     """,
     0x80,
 )
-REQ: Final = Req(
-    local_id=0xA1B2C3D4,
-    service_id=0x1000000000000049,
-    ca_guid=0x0211223344556677,
-    qpn=Qpn(0x123456),
-    psn=0x789ABC,
-    pkey=PKey(0xFFFF),
-    mtu=4,
-    primary=Path(
-        local_gid=Gid(counting(0x10, 16)),
-        remote_gid=Gid(counting(0x30, 16)),
-        local_lid=0x1001,
-        remote_lid=0x2002,
-        flow_label=0xABCDE,
-        rate=0x2A,
-        traffic_class=0x5C,
-        hop_limit=64,
-        sl=9,
-        subnet_local=True,
-        ack_timeout=18,
-    ),
-    alternate=Path(
-        local_gid=Gid(counting(0x50, 16)),
-        remote_gid=Gid(counting(0x70, 16)),
-        local_lid=0x3003,
-        remote_lid=0x4004,
-        flow_label=0x54321,
-        rate=0x15,
-        traffic_class=0xA3,
-        hop_limit=1,
-        sl=6,
-        ack_timeout=13,
-    ),
-    private=counting(0x80, 92),
-    qkey=0x0B1B0C1C,
-    transport=Transport.UC,
-    responder_resources=4,
-    initiator_depth=3,
-    remote_timeout=20,
-    local_timeout=21,
-    flow_control=True,
-    retries=5,
-    rnr_retries=6,
-    cm_retries=15,
-    rdc_exists=True,
-    has_srq=True,
-)
 REP_RAW: Final = vector(
     """
     01070203 00000000 11223344 55667788 00130000 00000000 01020304 a1b2c3d4 0b1b0c1c
     65432100 00000000 cba98700 04037dd0 02112233 44556678
     """,
     0x10,
-)
-REP: Final = Rep(
-    local_id=0x01020304,
-    remote_id=0xA1B2C3D4,
-    ca_guid=0x0211223344556678,
-    qpn=Qpn(0x654321),
-    psn=0xCBA987,
-    private=counting(0x10, 196),
-    qkey=0x0B1B0C1C,
-    responder_resources=4,
-    initiator_depth=3,
-    ack_delay=15,
-    failover=2,
-    flow_control=True,
-    rnr_retries=6,
-    has_srq=True,
 )
 HEAD: Final = "01070203 00000000 11223344 55667788 "
 REJ_INFO: Final = "02112233 44556677" + " 00000000" * 16

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,53 +19,22 @@ from ipoibu.base.addr import Gid, PKey, Qpn
 from ipoibu.wire import cm
 from ipoibu.wire.cm_code import About, Reason, Transport
 from ipoibu.wire.cm_private import Private
-from ipoibu.wire.cm_setup import Path as IbPath
-from ipoibu.wire.cm_setup import Rep, Req
 from ipoibu.wire.mad import GSI_QKEY
+from tests.doubles import cm_messages
 
 A: Final = Gid.parse("fe80::215:5dff:fd33:ff0b")
 B: Final = Gid.parse("fe80::215:5dff:fd33:ff0c")
 PRIVATE: Final = Private(Qpn(0x48), 65524, 0x10010).pack()
-REQ: Final = Req(
-    local_id=0xA1B2C3D4,
-    service_id=0x1000000000000049,
-    ca_guid=0x0211223344556677,
-    qpn=Qpn(0x123456),
-    psn=0x789ABC,
+REQ: Final = replace(
+    cm_messages.REQ,
     pkey=PKey(0x8001),
     mtu=5,
-    primary=IbPath(A, B, 0x1001, 0x2002, 0xABCDE, 0x2A, 0x5C, 64, 9, True, 18),
-    alternate=IbPath(B, A, 0x3003, 0x4004, 0x54321, 0x15, 0xA3, 1, 6, True, 13),
+    primary=replace(cm_messages.REQ.primary, local_gid=A, remote_gid=B),
+    alternate=replace(cm_messages.REQ.alternate, local_gid=B, remote_gid=A, subnet_local=True),
     private=PRIVATE,
-    qkey=0x0B1B0C1C,
     transport=Transport.RC,
-    responder_resources=4,
-    initiator_depth=3,
-    remote_timeout=20,
-    local_timeout=21,
-    flow_control=True,
-    retries=5,
-    rnr_retries=6,
-    cm_retries=15,
-    rdc_exists=True,
-    has_srq=True,
 )
-REP: Final = Rep(
-    local_id=0x01020304,
-    remote_id=0xA1B2C3D4,
-    ca_guid=0x0211223344556678,
-    qpn=Qpn(0x654321),
-    psn=0xCBA987,
-    private=PRIVATE,
-    qkey=0x0B1B0C1C,
-    responder_resources=4,
-    initiator_depth=3,
-    ack_delay=15,
-    failover=2,
-    flow_control=True,
-    rnr_retries=6,
-    has_srq=True,
-)
+REP: Final = replace(cm_messages.REP, private=PRIVATE)
 
 
 def judged(tmp_path: Path, messages: list[cm.Spoken], *fields: str) -> list[list[str]]:
