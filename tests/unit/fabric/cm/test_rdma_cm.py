@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import queue
-from collections import deque
 from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address
 from typing import Any, Final
@@ -36,6 +35,7 @@ from ipoibu.proto.rc.events import (
 )
 from ipoibu.wire.cm_code import Reason
 from ipoibu.wire.cm_private import ServiceForm, service_id, service_ids
+from tests.doubles.event_channel import EventChannel
 
 WAIT_S: Final = 10.0
 OURS: Final = SocketAddress(IPv6Address("fe80::1"), scope=7)
@@ -106,21 +106,17 @@ class Id:
         return calls
 
 
-class Channel:
+class Channel(EventChannel):
     """rdma_cm's event channel; the last one made is `now`."""
 
     now: Channel
 
     def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK)
+        super().__init__()
         self.made: queue.SimpleQueue[Id] = queue.SimpleQueue()
-        self.events: deque[CmEvent] = deque()
         self.errors: dict[str, int] = {}
         self.closed = False
         Channel.now = self
-
-    def fileno(self) -> int:
-        return self.fd
 
     def create(self) -> Id:
         if code := self.errors.get("create"):
@@ -128,15 +124,6 @@ class Channel:
         made = Id(self)
         self.made.put(made)
         return made
-
-    def event(self) -> CmEvent | None:
-        if self.events:
-            return self.events.popleft()
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            return None
-        return self.events.popleft() if self.events else None
 
     def close(self) -> None:
         self.closed = True
@@ -154,8 +141,7 @@ class Channel:
         private: bytes = b"",
     ) -> None:
         make: Any = CmEvent
-        self.events.append(make(kind, about, listener, status, private, 0x77))
-        os.eventfd_write(self.fd, 1)
+        self.add(make(kind, about, listener, status, private, 0x77))
 
     def next(self) -> Id:
         return self.made.get(timeout=WAIT_S)

@@ -7,7 +7,6 @@ import asyncio
 import errno
 import logging
 import os
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +35,7 @@ from ipoibu.wire import mgid
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Trap
 from ipoibu.wire.pathrecord import PathRecord
+from tests.doubles.event_channel import EventChannel
 
 OURS: Final = Gid.parse("fe80::2:c903:1:1")
 PEER: Final = Gid.parse("fe80::2:c903:1:2")
@@ -97,12 +97,11 @@ def joined(group: Gid, to_send_only: bool) -> tuple[CmEventType, int, CmGroup | 
     return T.MULTICAST_JOIN, 0, CmGroup(to, 0xB1B)
 
 
-class Kernel:
+class Kernel(EventChannel):
     """rdma_cm's event channel."""
 
     def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self.events: deque[CmEvent] = deque()
+        super().__init__()
         self.ids: list[Id] = []
         self.answers: dict[str, Answer | OSError] = {
             "join": joined,
@@ -110,26 +109,13 @@ class Kernel:
             "route": lambda: (T.ROUTE_RESOLVED, 0, None),
         }
 
-    def fileno(self) -> int:
-        return self.fd
-
     def create(self, port_space: int) -> Id:
         made = Id(self, port_space)
         made.route = PATH
         return made
 
     def emit(self, about: Any, kind: CmEventType, status: int, group: CmGroup | None) -> None:
-        self.events.append(CmEvent(kind, about, None, status, b"", 0, group))
-        os.eventfd_write(self.fd, 1)
-
-    def event(self) -> CmEvent | None:
-        if self.events:
-            return self.events.popleft()
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            return None
-        return self.events.popleft() if self.events else None
+        self.add(CmEvent(kind, about, None, status, b"", 0, group))
 
     def close(self) -> None:
         """Do nothing: the test uses the kernel again."""
