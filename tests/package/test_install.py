@@ -38,7 +38,8 @@ def the_machines_find_their_files(venv: Path, elsewhere: Path) -> None:
     assert texts(machines / "kernel") == texts(SHIPPED / "kernel")
     shipped = {file.relative_to(SHIPPED) for file in SHIPPED.rglob("*.sh")}
     assert shipped == {file.relative_to(machines) for file in machines.rglob("*.sh")}
-    assert os.access(machines / "inside/init", os.X_OK)  # the machine's kernel runs it
+    for program in ("init", "session", "kmod"):  # the machine's kernel runs them
+        assert os.access(machines / "inside" / program, os.X_OK), program
     for words, said in (
         ("lab --help", "--guests"),
         ("lab --guests --device eth0", "expected one of rxe0, soft:vec0, siw0"),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ipoibu.lab.errors import LabError
-from ipoibu.lab.machines.runner import INFINIBAND, find_kernel, run, shell
+from ipoibu.lab.machines.runner import INFINIBAND, INITS, find_kernel, run, shell
 
 
 def main() -> int:
@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument(
         "-i", "--infiniband", action="store_true", help="rxe devices look like InfiniBand ports"
     )
+    parser.add_argument("--init", choices=INITS, default="lab", help="process 1")
     options = parser.parse_args()
     try:
         scripts = [
@@ -37,6 +38,7 @@ def main() -> int:
             mem_mib=options.memory,
             kernel_arguments=[INFINIBAND] * len(options.scripts) if options.infiniband else (),
             directory=options.directory,
+            init=options.init,
         )
     except (LabError, OSError, ValueError) as error:
         print(f"lab: {error}", file=sys.stderr)

@@ -48,6 +48,11 @@ STREAM_BYTES = 16 << 20  # kept of one machine's output; the runner drops the re
 GRACE_S = 3.0  # the other machines get this long to end when one machine has failed
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
 PRIVATE = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # each machine has its own, empty at first
+PROGRAMS = (Path("/bin"), Path("/sbin"), Path("/usr/bin"), Path("/usr/sbin"))
+# All are inside/kmod.
+MODULE_COMMANDS = ("modprobe", "lsmod", "modinfo", "rmmod", "insmod", "depmod")
+BUILT_IN = ("modules.builtin", "modules.builtin.modinfo")  # beside the kernel; kmod reads them
+INITS = ("lab", "systemd")  # process 1 of a machine
 
 PTRACE = 101  # its number on x86_64: asm/unistd_64.h
 
@@ -162,6 +167,7 @@ def run(
     directory: Path | None = None,
     copy_to: BinaryIO | None = None,
     capture: Capture | None = None,
+    init: str = "lab",
 ) -> list[Result]:
     """Boot one machine for each command, all joined by vec0; return their results in that order.
 
@@ -171,7 +177,7 @@ def run(
     uses a temporary directory. `copy_to` gets the output of the first machine as it comes, and `capture`
     each frame on the wire. Each machine is
     bound to one of the host's CPUs, if there are as many CPUs as machines; each run begins with another
-    one, because the first machine often has more to do.
+    one, because the first machine often has more to do. `init` is their process 1, one of INITS.
     """
     if directory is None:
         with work_directory("lab") as temporary:
@@ -186,6 +192,7 @@ def run(
                 directory=temporary,
                 copy_to=copy_to,
                 capture=capture,
+                init=init,
             )
     count = len(commands)
     if not 1 <= count <= len(names):
@@ -206,6 +213,7 @@ def run(
                 mem_mib=mem_mib,
                 kernel_arguments=kernel_arguments[index] if kernel_arguments else (),
                 copy_to=copy_to if index == 0 else None,
+                init=init,
             )
             for index, command in enumerate(commands)
         ]
@@ -291,13 +299,19 @@ class LabMachine(Starting):
         mem_mib: int = MEMORY_MIB,
         kernel_arguments: Sequence[str] = (),
         copy_to: BinaryIO | None = None,
+        is_writable: bool = False,
+        init: str = "lab",
     ) -> None:
         """Describe a machine; `start` boots it.
 
         The machines of a run share `directory`; `index` (from 1) gives the MAC of vec0, which exists if
         `wire_fd` does. `cpu` is the host's CPU that the machine is bound to: its kernel and the
         processes of its programs take turns, and waking another CPU for each turn takes long.
+        A writable machine may change all files, which are the host's, for itself. `init` is process 1:
+        "systemd" needs a kernel of the flavour full, and makes the machine writable.
         """
+        if init not in INITS:
+            raise LabError(f"no process 1 {init}; there are: {' '.join(INITS)}")
         if re.search(r'[\s,"]', f"{directory}{INSIDE}"):
             paths = f"{directory} or {INSIDE}"
             raise LabError(f"the kernel command line cannot carry this path: {paths}")
@@ -313,6 +327,8 @@ class LabMachine(Starting):
         self._mem_mib = mem_mib
         self._kernel_arguments = tuple(kernel_arguments)
         self._copy_to = copy_to
+        self._is_writable = is_writable or init == "systemd"
+        self._init = init
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: list[_Stream] = []
         self._started_s = 0.0
@@ -331,6 +347,12 @@ class LabMachine(Starting):
         (here / "dev").mkdir()  # links that udev makes on other machines; init copies them
         for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
             (here / "dev" / name).symlink_to(f"/proc/self/fd{target}")
+        (here / "commands").mkdir()
+        for name in MODULE_COMMANDS:
+            (here / "commands" / name).symlink_to(INSIDE / "kmod")
+        for name in BUILT_IN:  # a copy, since the kernel may be in a private place
+            built_in = self._kernel.resolve().parent / name
+            (here / name).write_bytes(built_in.read_bytes() if built_in.exists() else b"")
         (here / "command").write_text(self._script())
         (here / "command").chmod(0o755)
         (here / "fstab").write_text(_fstab(self.directory))
@@ -416,8 +438,11 @@ class LabMachine(Starting):
             *(f"con0=null,fd:{kernel_log}", f"ssl0=null,fd:{output}"),
             *(f"uml_dir={here}/uml/", f"umid={self.name}"),
             *(f"LAB_DIRECTORY={self.directory}", f"LAB_NAME={self.name}"),
+            *(f"LAB_INIT={self._init}", f"LAB_INDEX={self._index}"),
             *self._kernel_arguments,
         ]
+        if self._is_writable:
+            arguments.append("LAB_WRITABLE=1")
         if self._wire_fd is not None:
             mac = f"02:00:00:00:00:{self._index:02x}"
             arguments.append(f"vec0:transport=fd,fd={self._wire_fd},mac={mac},mtu=9000,depth=64")
@@ -432,8 +457,8 @@ class LabMachine(Starting):
             "LAB_INDEX": str(self._index),
             "LAB_INSIDE": str(INSIDE),
             "LAB_NAME": self.name,
-            "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:"
-            "/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": f"{Path(sys.executable).parent}:/run/lab/{self.name}/commands:"
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
@@ -510,7 +535,18 @@ def _fstab(directory: Path) -> str:
         if any(path.is_relative_to(place) for place in PRIVATE):
             mounts.append(("hostfs", str(path), "hostfs", f"ro,X-mount.mkdir,{path}"))
     mounts += [("/dev/null", str(hook), "none", "bind") for hook in _start_hooks()]
+    mounts += [(str(INSIDE / "kmod"), str(kmod), "none", "bind") for kmod in _module_programs()]
     return "".join(f"{' '.join(mount)} 0 0\n" for mount in mounts)
+
+
+def _module_programs(places: Sequence[Path] = PROGRAMS) -> list[Path]:
+    """Return the files of the root's kmod, which scripts and units call by their paths.
+
+    None of its commands can work in a machine. A program that is more than this, such as busybox, stays.
+    """
+    names = ("kmod", *MODULE_COMMANDS)
+    files = {(place / name).resolve() for place in places for name in names}
+    return sorted(file for file in files if file.is_file() and file.name in names)
 
 
 def _start_hooks() -> list[Path]:
