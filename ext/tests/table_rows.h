@@ -17,7 +17,7 @@ enum {
     CAP = 1000, /* of tables whose true one takes long */
     SAMPLE = 15,
     FACTOR = 2, /* between the work for an early and a late entry: 4 if the table is walked */
-    STEP = 16,  /* basic blocks for each entry that the work may grow by */
+    STEP = 16,  /* basic blocks to refuse an entry, and for each that the work may grow by */
     HONEST = 0xFFFFF,
 };
 
@@ -73,10 +73,11 @@ static inline void fill_table(const struct row *row)
     CHECK(row->count() <= row->cap);
     uint64_t least = median_of(early, n), most = median_of(late, n);
     CHECK(least > 0); /* steps are counted */
-    if (most > FACTOR * least + STEP * row->growth)
+    uint64_t most_allowed = FACTOR * least + STEP * (1 + (uint64_t)row->growth);
+    if (most > most_allowed)
         fprintf(stderr, "%s: %llu steps for an entry, and %llu at the cap\n", row->name,
                 (unsigned long long)least, (unsigned long long)most);
-    CHECK(most <= FACTOR * least + STEP * row->growth);
+    CHECK(most <= most_allowed);
     if (row->counted != NULL)
         CHECK(row->counted() >= row->cap / 2);
     CHECK(row->admits_honest());

@@ -700,12 +700,7 @@ _HOST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CoreTable(Table):
-    """A table in C, which a program of ext/tests fills to twice its cap (table_rows.h).
-
-    `filled_by` is the test that fills it beyond its cap where those programs cannot: it needs a device.
-    """
-
-    filled_by: str = ""
+    """A table in C, which a C program fills to twice its cap (ext/tests/table_rows.h)."""
 
 
 _CORE: Final = (
@@ -869,7 +864,6 @@ _CORE: Final = (
         limits.MESH_EVENTS_MAX,
         2100,
         "the connection ends",
-        filled_by="events_that_nobody_reads_end_at_their_cap",
         uncounted="one connection ends, and the log says so",
     ),
     CoreTable(
@@ -881,7 +875,6 @@ _CORE: Final = (
         "the new datagram is lost",
         "drop_gsi",
         True,
-        filled_by="a_full_mailbox_counts_what_it_loses_and_takes_the_next_datagram_once_it_is_read",
     ),
 )
 

@@ -166,31 +166,6 @@ static void a_consumer_in_the_background_delays_nobody(void)
     close_supply(&s);
 }
 
-/* The datagrams of a flood beyond the buffers of queue pair 1 are lost and counted; read, it takes
- * the next one. */
-static void a_full_mailbox_counts_what_it_loses_and_takes_the_next_datagram_once_it_is_read(void)
-{
-    struct supply s;
-    struct soft_wc wc;
-
-    open_supply(&s, SOFT_QPT_GSI);
-    post(s.slow.qp, OWN_ROOM - FEW);
-    for (int i = 0; i < 2 * OWN_ROOM; i++) {
-        send_packet(&s, &s.slow);
-        (void)poll_fast(&s); /* whose thread fetches the packets */
-    }
-    CHECK_EQUAL(count_of(&s, SOFT_C_DROP_GSI), OWN_ROOM);
-    CHECK_EQUAL(soft_cq_take(s.slow.cq, 1, &wc), 1);
-    post(s.slow.qp, 1);
-    send_packet(&s, &s.slow);
-    (void)poll_fast(&s);
-    CHECK_EQUAL(count_of(&s, SOFT_C_DROP_GSI), OWN_ROOM);
-    for (int i = 0; i < OWN_ROOM; i++)
-        CHECK_EQUAL(soft_cq_take(s.slow.cq, 1, &wc), 1);
-    CHECK_EQUAL(soft_cq_take(s.slow.cq, 1, &wc), 0);
-    close_supply(&s);
-}
-
 static void a_consumer_that_posts_at_once_loses_nothing(void)
 {
     struct supply s;
@@ -217,7 +192,6 @@ int main(void)
     static const struct test tests[] = {
         TEST(a_slow_consumer_delays_the_others_for_a_part_of_the_time),
         TEST(a_consumer_in_the_background_delays_nobody),
-        TEST(a_full_mailbox_counts_what_it_loses_and_takes_the_next_datagram_once_it_is_read),
         TEST(a_consumer_that_posts_at_once_loses_nothing),
     };
 

@@ -28,6 +28,7 @@ def test_there_are_programs_to_run() -> None:
         "test_handles",
         "test_lost_receives",
         "test_mesh",
+        "test_mesh_table",
         "test_receive",
         "test_send",
     }
