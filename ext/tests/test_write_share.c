@@ -401,6 +401,19 @@ static void long_packets_count_as_several(void)
     CHECK_EQ(share.window, 16);
 }
 
+/* So many senders that none of them has units enough to count as active. */
+static void a_window_without_an_active_sender_leaves_each_the_least(void)
+{
+    struct ipu_write_share share = {0};
+    ipu_write_share_end_round(&share, IPU_WRITE_SHARE_BACKLOG, false);
+    for (uint32_t i = 0; i <= IPU_WRITE_SHARE_WINDOW; i++) { /* the last packet ends the window */
+        share.current = i % IPU_WRITE_SHARE_SENDERS;
+        ipu_write_share_count(&share, PAYLOAD);
+    }
+    for (uint32_t sender = 0; sender < IPU_WRITE_SHARE_SENDERS; sender++)
+        CHECK_EQ(share.allowed[sender], IPU_WRITE_SHARE_LEAST);
+}
+
 int main(void)
 {
     RUN(a_lone_sender_of_single_packets_loses_none);
@@ -416,5 +429,6 @@ int main(void)
     RUN(a_pump_that_has_caught_up_drops_nothing_more);
     RUN(an_application_gets_all);
     RUN(long_packets_count_as_several);
+    RUN(a_window_without_an_active_sender_leaves_each_the_least);
     return 0;
 }

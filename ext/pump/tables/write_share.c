@@ -3,14 +3,14 @@
 
 #include <string.h>
 
-/* Returns the writes of the active sender that wrote least. */
+/* Returns the writes of the active sender that wrote least; 0: no sender is active. */
 static uint32_t least_writes(const struct ipu_write_share *share)
 {
     uint32_t least = UINT32_MAX;
     for (uint32_t i = 0; i < IPU_WRITE_SHARE_SENDERS; i++)
         if (share->units[i] >= IPU_WRITE_SHARE_LEAST && share->writes[i] < least)
             least = share->writes[i];
-    return least;
+    return least == UINT32_MAX ? 0 : least;
 }
 
 static void begin_window(struct ipu_write_share *share)

@@ -17,7 +17,7 @@
  * may write
  *
  *     IPU_WRITE_SHARE_LEAST + the larger of
- *         the writes of the active sender that wrote least,
+ *         the writes of the active sender that wrote least (without one: 0),
  *         the units by which it had more than all others together.
  *
  * So a sender that has the pump for itself, or that writes as little as the others, loses nothing.
