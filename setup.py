@@ -28,10 +28,11 @@ sys.modules["pythran"] = None  # type: ignore[assignment]
 from Cython.Build import cythonize  # noqa: E402
 from setuptools import Extension, setup  # noqa: E402
 from setuptools._distutils.ccompiler import new_compiler  # noqa: E402
-from setuptools._distutils.errors import CCompilerError, CompileError  # noqa: E402
+from setuptools._distutils.errors import CCompilerError, CompileError, LinkError  # noqa: E402
 from setuptools._distutils.sysconfig import customize_compiler  # noqa: E402
 from setuptools.command.build_ext import build_ext  # noqa: E402
 
+AGENT = "ipoibu.lab.machines.inside.agent"
 HEADERS = [str(path) for kind in ("*.h", "*.pxd") for path in Path("ext").rglob(kind)]
 
 
@@ -55,6 +56,21 @@ def have_library(library: str, name: str) -> bool:
         try:
             compiler.compile([str(source)], output_dir=work)
         except (CCompilerError, CompileError):
+            return False
+    return True
+
+
+def have_static_library() -> bool:
+    """Whether the C library is here as an archive: not on Fedora without glibc-static."""
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    with tempfile.TemporaryDirectory() as work:
+        source = Path(work, "probe.c")
+        source.write_text("int main(void) { return 0; }\n")
+        try:
+            objects = compiler.compile([str(source)], output_dir=work)
+            compiler.link_executable(objects, "probe", output_dir=work, extra_postargs=["-static"])
+        except (CCompilerError, CompileError, LinkError):
             return False
     return True
 
@@ -117,6 +133,22 @@ def verbs() -> Extension:
     return extension("_verbs", [*own, *c_files(("verbs", "mesh"))], ["ibverbs"])
 
 
+def agent() -> Extension:
+    """The agent of lab machines: a program, static where the C library allows it, for any userland."""
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-O2", f"-ffile-prefix-map={os.getcwd()}=."]
+    if switch("WERROR"):
+        flags.append("-Werror")
+    return Extension(
+        AGENT,
+        c_files(("agent",)),
+        include_dirs=["ext"],
+        depends=HEADERS,
+        define_macros=[("_GNU_SOURCE", "")],
+        extra_compile_args=flags,
+        extra_link_args=["-s", *(["-static"] if have_static_library() else [])],
+    )
+
+
 class BuildExt(build_ext):
     """Compiles the C files of a module beside each other: as many as `-j` says, or as there are CPUs.
 
@@ -140,14 +172,38 @@ class BuildExt(build_ext):
     def build_extension(self, ext: Extension) -> None:
         shared = self.build_temp
         self.build_temp = os.path.join(shared, ext.name)
-        super().build_extension(ext)
+        if ext.name == AGENT:
+            self._build_program(ext)
+        else:
+            super().build_extension(ext)
         self.build_temp = shared
+
+    def _build_program(self, ext: Extension) -> None:
+        path = Path(self.get_ext_fullpath(ext.name))
+        sources = [*ext.sources, *ext.depends]
+        if path.exists() and all(path.stat().st_mtime > os.stat(it).st_mtime for it in sources):
+            return
+        objects = self.compiler.compile(
+            ext.sources,
+            output_dir=self.build_temp,
+            macros=ext.define_macros,
+            include_dirs=ext.include_dirs,
+            extra_postargs=ext.extra_compile_args,
+        )
+        self.compiler.link_executable(
+            objects, path.name, output_dir=str(path.parent), extra_postargs=ext.extra_link_args
+        )
+
+    def get_ext_filename(self, fullname: str) -> str:
+        if fullname in (AGENT, AGENT.rpartition(".")[2]):  # the latter when it is built in place
+            return fullname.replace(".", "/")
+        return str(super().get_ext_filename(fullname))
 
 
 if sys.platform != "linux":
     raise SystemExit("ipoibu needs Linux: it is built on TUN devices and RDMA verbs")
 
-extensions = core()
+extensions = [*core(), agent()]
 if have_library("verbs", "infiniband/verbs.h"):
     extensions.append(verbs())
 

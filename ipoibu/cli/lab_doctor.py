@@ -30,7 +30,8 @@ def _findings() -> Iterator[Finding]:
     from ipoibu.doctor.machine import tun
     from ipoibu.lab import ibsim
     from ipoibu.lab.machines.memory import places
-    from ipoibu.lab.machines.runner import INSIDE, MEMORY_MIB, be_traced, check_kernel
+    from ipoibu.lab.machines.mounts import INSIDE
+    from ipoibu.lab.machines.runner import MEMORY_MIB, be_traced, check_kernel
     from ipoibu.lab.user_namespace import enter_user_namespace
 
     yield doctor.namespaces(enter_user_namespace)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Hosts for demonstrations, tests and benchmarks: in network namespaces, or in virtual machines.
 
-`NamespaceLab` has hosts in network namespaces, `ipoibu.lab.machines` boots kernels of their own. Names
+`Lab` has virtual machines, with kernels of their own, `NamespaceLab` hosts in network namespaces. Names
 load when first used: a machine imports parts of this package, and has no time for the rest.
 
 Where to look:
@@ -20,7 +20,7 @@ Where to look:
 - `user_namespace`: labs of ordinary users
 - `machines`: Virtual machines: kernels of User-mode Linux with real RDMA drivers, without RDMA hardware
 
-It imports: `base`, `daemon`, `fabric`, `host`, `rootless`, `sandbox`.
+It imports: `base`, `daemon`, `fabric`, `host`, `lab.machines`, `rootless`, `sandbox`.
 
 Not here:
 
@@ -36,6 +36,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ipoibu.lab.errors import LabError
     from ipoibu.lab.host import INTERFACE, NETDEV, Host
+    from ipoibu.lab.machines.lab import Lab
+    from ipoibu.lab.machines.machine import CommandFailed, Machine, Running
+    from ipoibu.lab.machines.runner import MachineFailed
     from ipoibu.lab.namespace_lab import HOSTS_MAX, NamespaceLab
     from ipoibu.lab.subnet import LabSubnet
     from ipoibu.lab.user_namespace import enter_user_namespace
@@ -44,16 +47,24 @@ __all__ = [
     "HOSTS_MAX",
     "INTERFACE",
     "NETDEV",
+    "CommandFailed",
     "Host",
+    "Lab",
     "LabError",
     "LabSubnet",
+    "Machine",
+    "MachineFailed",
     "NamespaceLab",
+    "Running",
     "enter_user_namespace",
 ]
 
 _HOMES = {
     "ipoibu.lab.errors": ("LabError",),
     "ipoibu.lab.host": ("INTERFACE", "NETDEV", "Host"),
+    "ipoibu.lab.machines.lab": ("Lab",),
+    "ipoibu.lab.machines.machine": ("CommandFailed", "Machine", "Running"),
+    "ipoibu.lab.machines.runner": ("MachineFailed",),
     "ipoibu.lab.namespace_lab": ("HOSTS_MAX", "NamespaceLab"),
     "ipoibu.lab.subnet": ("LabSubnet",),
     "ipoibu.lab.user_namespace": ("enter_user_namespace",),

@@ -6,7 +6,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from ipoibu.lab.machines.runner import ROOT, SCENARIOS, run, shell, source
+from ipoibu.lab.machines.mounts import ROOT
+from ipoibu.lab.machines.runner import SCENARIOS, run, shell, source
 
 _CASES = Path(__file__).parent / "scenarios" / "verbs_cases.sh"
 _PRELUDE = source(SCENARIOS / "verbs_host.sh", _CASES)

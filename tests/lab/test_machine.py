@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.errors import LabError
-from ipoibu.lab.machines import runner
+from ipoibu.lab.machines import mounts
 from ipoibu.lab.machines.inside.meeting import until
-from ipoibu.lab.machines.runner import ROOT, LabMachine, MachineFailed, Result, python, run, shell
+from ipoibu.lab.machines.mounts import ROOT
+from ipoibu.lab.machines.runner import LabMachine, MachineFailed, Result, python, run, shell
 
 pytestmark = pytest.mark.lab
 
@@ -69,7 +70,7 @@ def test_a_megabyte_of_output_arrives_whole_and_clean(lab_kernel: Path, tmp_path
 def test_code_of_pth_files_runs_in_no_machine(
     lab_kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hooks = {str(hook) for hook in runner._start_hooks()}
+    hooks = {str(hook) for hook in mounts.start_hooks()}
     script = "for hook in " + " ".join(hooks) + "; do [[ -e $hook && ! -s $hook ]]; done"
     script += "; python -c 'import ipoibu.base.addr'"
     boot(lab_kernel, shell(script), tmp_path / "run").check()
@@ -82,7 +83,7 @@ def test_code_of_pth_files_runs_in_no_machine(
     ):
         (place / f"{name}.pth").write_text(text)
     monkeypatch.setattr(site, "getsitepackages", lambda prefixes: [str(place)])
-    assert runner._start_hooks() == [place / "hook.pth"]
+    assert mounts.start_hooks() == [place / "hook.pth"]
 
 
 def test_the_machine_can_write_nothing_of_the_host_but_its_run(

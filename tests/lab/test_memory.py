@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.runner import ROOT, check_kernel
+from ipoibu.lab.machines.mounts import ROOT
+from ipoibu.lab.machines.runner import check_kernel
 
 pytestmark = pytest.mark.lab
 

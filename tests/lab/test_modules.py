@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines import runner
+from ipoibu.lab.machines import mounts
 from ipoibu.lab.machines.runner import run, shell
 
 pytestmark = pytest.mark.lab
@@ -44,4 +44,4 @@ def test_the_roots_own_kmod_gives_way_and_busybox_stays(tmp_path: Path) -> None:
     for name, target in (("modprobe", "kmod"), ("lsmod", "kmod"), ("rmmod", "busybox")):
         (tmp_path / target).touch()
         (tmp_path / name).symlink_to(target)
-    assert runner._module_programs((tmp_path,)) == [tmp_path / "kmod"]
+    assert mounts.module_programs((tmp_path,)) == [tmp_path / "kmod"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab.machines.runner import ROOT, SCENARIOS, Result, python, run, shell, source
+from ipoibu.lab.machines.mounts import ROOT
+from ipoibu.lab.machines.runner import SCENARIOS, Result, python, run, shell, source
 from ipoibu.lab.machines.scenarios.verbs_machine import DEVICE
 from tests.lab.reports import load, received_bytes
 

@@ -3,7 +3,13 @@
 
 Where to look:
 
+- `lab`: a lab for tests: boots machines, sets each up
+- `machine`: one of them: runs commands, copies files
+- `plan`: what machines the words of the options ask for
+- `agent`: the host's side of the program that runs commands in a machine
 - `runner`: boots kernels, runs a command in each
+- `mounts`: the files that a machine sees
+- `stream`: what comes out of a machine
 - `wire`: the Ethernet between them
 - `capture`: what passed on the wire, in a file for Wireshark
 - `impairment`: what the wire does to frames, in the words of netem
@@ -16,7 +22,7 @@ Where to look:
 - `inside`: what runs in a machine
 - `scenarios`: what hosts of `ipoibu lab` and `bench` do
 
-It imports: `base`, `lab.directory`, `lab.errors`, `sandbox`.
+It imports: `base`, `fabric`, `lab.directory`, `lab.errors`, `sandbox`.
 
 Not here:
 

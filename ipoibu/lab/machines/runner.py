@@ -18,10 +18,8 @@ import selectors
 import shlex
 import shutil
 import signal
-import site
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,25 +30,20 @@ from ipoibu.base.closing import Starting
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.memory import memory_place
+from ipoibu.lab.machines.mounts import INSIDE, MODULE_COMMANDS, ROOT, SHARE, Share, fstab
+from ipoibu.lab.machines.stream import Stream
 from ipoibu.lab.machines.wire import Wire
 from ipoibu.sandbox.libc import PR_SET_CHILD_SUBREAPER, prctl, syscall
 
 if TYPE_CHECKING:
     from ipoibu.lab.machines.capture import Capture
 
-ROOT = Path(__file__).resolve().parents[3]  # where the package is: the checkout or site-packages
-INSIDE = Path(__file__).resolve().parent / "inside"
 SCENARIOS = INSIDE.parent / "scenarios"
 BUILD = INSIDE.parent / "kernel" / "build"
 
 MEMORY_MIB = 512  # of a machine that asks for nothing else
-STREAM_BYTES = 16 << 20  # kept of one machine's output; the runner drops the rest
 GRACE_S = 3.0  # the other machines get this long to end when one machine has failed
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
-PRIVATE = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # each machine has its own, empty at first
-PROGRAMS = (Path("/bin"), Path("/sbin"), Path("/usr/bin"), Path("/usr/sbin"))
-# All are inside/kmod.
-MODULE_COMMANDS = ("modprobe", "lsmod", "modinfo", "rmmod", "insmod", "depmod")
 BUILT_IN = ("modules.builtin", "modules.builtin.modinfo")  # beside the kernel; kmod reads them
 INITS = ("lab", "systemd")  # process 1 of a machine
 
@@ -63,6 +56,7 @@ INFINIBAND = ("rdma_rxe.ib=1",)
 _COMPLAINT = re.compile(
     r"^.*(?:Kernel panic|BUG:|WARNING:|Oops|unregister_netdevice: waiting).*$", re.MULTILINE
 )
+_CRASH = re.compile(r"^.*(?:Kernel panic|Oops).*$", re.MULTILINE)
 _runs = itertools.count(os.getpid())  # of this process; others begin elsewhere
 
 
@@ -79,7 +73,7 @@ class Result:
     logged a complaint, or the runner ended it because another machine failed, which then is `culprit`;
     None otherwise. `victims` are the machines that the runner ended because this one failed: the cause is
     often theirs, and each says at the end of its output what it was doing. `kernel_log` begins with
-    UML's own messages.
+    UML's own messages; `has_complaint` says that `failure` is a line of it.
     """
 
     name: str
@@ -90,6 +84,7 @@ class Result:
     duration_s: float
     culprit: Result | None = None
     victims: tuple[Result, ...] = ()
+    has_complaint: bool = False
 
     @property
     def succeeded(self) -> bool:
@@ -115,9 +110,13 @@ class Result:
         raise MachineFailed(text)
 
 
-def find_kernel() -> Path:
-    """Return the lab kernel, building it first when there is none (minutes; progress on stderr)."""
-    build = subprocess.run(["bash", BUILD], stdout=subprocess.PIPE, text=True, check=False)
+def find_kernel(release: str | None = None) -> Path:
+    """Return the lab kernel, building it first when there is none (minutes; progress on stderr).
+
+    `release` is one such as "6.1"; without one, kernel/build chooses.
+    """
+    command = ["bash", str(BUILD), *(["--kernel", release] if release else [])]
+    build = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if build.returncode != 0:
         raise LabError(f"{BUILD} failed with status {build.returncode}")
     return Path(build.stdout.strip())
@@ -197,7 +196,7 @@ def run(
     count = len(commands)
     if not 1 <= count <= len(names):
         raise ValueError(f"{count} commands for {len(names)} names")
-    cpus = _cpus(count)
+    bound = cpus(count)
     with Wire(count, capture) as wire:
         machines = [
             LabMachine(
@@ -208,7 +207,7 @@ def run(
                 index=index + 1,
                 count=count,
                 wire_fd=wire.ends[index].fileno() if count > 1 else None,
-                cpu=cpus[index],
+                cpu=bound[index],
                 env=env,
                 mem_mib=mem_mib,
                 kernel_arguments=kernel_arguments[index] if kernel_arguments else (),
@@ -226,13 +225,13 @@ def run(
                 machine.close()
 
 
-def _cpus(count: int) -> Sequence[int | None]:
+def cpus(count: int) -> Sequence[int | None]:
     """Return the CPU of each machine of the next run."""
-    cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < count:
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < count:
         return [None] * count
-    first = next(_runs) % len(cpus)
-    return [*cpus[first:], *cpus[:first]][:count]
+    first = next(_runs) % len(usable)
+    return [*usable[first:], *usable[:first]][:count]
 
 
 def _results(machines: Sequence[LabMachine], timeout_s: float) -> list[Result]:
@@ -299,22 +298,27 @@ class LabMachine(Starting):
         mem_mib: int = MEMORY_MIB,
         kernel_arguments: Sequence[str] = (),
         copy_to: BinaryIO | None = None,
+        agent_fd: int | None = None,
         is_writable: bool = False,
         init: str = "lab",
+        share: Share | None = None,
+        tolerates_warnings: bool = False,
     ) -> None:
         """Describe a machine; `start` boots it.
 
         The machines of a run share `directory`; `index` (from 1) gives the MAC of vec0, which exists if
         `wire_fd` does. `cpu` is the host's CPU that the machine is bound to: its kernel and the
         processes of its programs take turns, and waking another CPU for each turn takes long.
-        A writable machine may change all files, which are the host's, for itself. `init` is process 1:
-        "systemd" needs a kernel of the flavour full, and makes the machine writable.
+        `agent_fd` is the other end of the machine's line /dev/ttyS1. A writable machine may change all
+        files, which are the host's, for itself; so may one that has a `share`, which needs that. `init`
+        is process 1: "systemd" needs a kernel of the flavour full, and makes the machine writable. Only a
+        panic or an Oops fails a machine that `tolerates_warnings`.
         """
         if init not in INITS:
             raise LabError(f"no process 1 {init}; there are: {' '.join(INITS)}")
-        if re.search(r'[\s,"]', f"{directory}{INSIDE}"):
-            paths = f"{directory} or {INSIDE}"
-            raise LabError(f"the kernel command line cannot carry this path: {paths}")
+        for path in (directory, INSIDE, *([share.path] if share else [])):
+            if re.search(r'[\s,"]', str(path)):
+                raise LabError(f"the kernel command line cannot carry this path: {path}")
         self.name = name
         self.directory = directory.resolve()
         self._kernel = kernel
@@ -327,12 +331,16 @@ class LabMachine(Starting):
         self._mem_mib = mem_mib
         self._kernel_arguments = tuple(kernel_arguments)
         self._copy_to = copy_to
-        self._is_writable = is_writable or init == "systemd"
+        self._agent_fd = agent_fd
+        self._is_writable = is_writable or share is not None or init == "systemd"
         self._init = init
+        self._share = share
+        self._tolerates_warnings = tolerates_warnings
         self._process: subprocess.Popen[bytes] | None = None
-        self._streams: list[_Stream] = []
+        self._streams: list[Stream] = []
         self._started_s = 0.0
         self.pidfd = -1
+        self._result: Result | None = None
 
     def start(self) -> None:
         """Boot; the command runs a quarter of a second later."""
@@ -355,12 +363,11 @@ class LabMachine(Starting):
             (here / name).write_bytes(built_in.read_bytes() if built_in.exists() else b"")
         (here / "command").write_text(self._script())
         (here / "command").chmod(0o755)
-        (here / "fstab").write_text(_fstab(self.directory))
+        (here / "fstab").write_text(fstab(self.directory, self._share))
         self._started_s = time.monotonic()
-        self._streams = [_Stream(here / "output", self._copy_to), _Stream(here / "kernel.log")]
+        self._streams = [Stream(here / "output", self._copy_to), Stream(here / "kernel.log")]
         inherited = [stream.write_fd for stream in self._streams]
-        if self._wire_fd is not None:
-            inherited.append(self._wire_fd)
+        inherited += [fd for fd in (self._wire_fd, self._agent_fd) if fd is not None]
         try:
             memory, unfit = memory_place(self._count * self._mem_mib << 20)
             with (here / "host.log").open("wb") as host_log:
@@ -381,11 +388,21 @@ class LabMachine(Starting):
             for stream in self._streams:
                 stream.start()
 
+    def add_output(self, data: bytes) -> None:
+        """Add to the machine's output what has come on another way."""
+        self._streams[0].add(data)
+
     def finish(self, reason: str = "closed while it ran", culprit: Result | None = None) -> Result:
         """Close the machine and return its result.
 
-        If it was still running, `reason` is the failure, and `culprit` the machine that caused it.
+        If it was still running, `reason` is the failure, and `culprit` the machine that caused it. A second
+        call returns the same result.
         """
+        if self._result is None:
+            self._result = self._finish(reason, culprit)
+        return self._result
+
+    def _finish(self, reason: str, culprit: Result | None) -> Result:
         ended = bool(_wait_any([self], 0))
         duration_s = time.monotonic() - self._started_s
         self.close()
@@ -400,10 +417,19 @@ class LabMachine(Starting):
             failure = "the machine ended without an exit status"
         if not ended:
             failure = reason
-        if complaint := _COMPLAINT.search(kernel_log):
+        if complaint := (_CRASH if self._tolerates_warnings else _COMPLAINT).search(kernel_log):
             failure = complaint.group().strip()
         cause = None if ended else culprit
-        return Result(self.name, status, output, kernel_log, failure, duration_s, cause)
+        return Result(
+            self.name,
+            status,
+            output,
+            kernel_log,
+            failure,
+            duration_s,
+            cause,
+            has_complaint=complaint is not None,
+        )
 
     def close(self) -> None:
         """End the machine and all of its processes at once; a second call does nothing."""
@@ -443,6 +469,10 @@ class LabMachine(Starting):
         ]
         if self._is_writable:
             arguments.append("LAB_WRITABLE=1")
+        if self._share is not None and not self._share.is_read_only:
+            arguments.append("LAB_SHARE_WRITABLE=1")
+        if self._agent_fd is not None:
+            arguments.append(f"ssl1=fd:{self._agent_fd}")
         if self._wire_fd is not None:
             mac = f"02:00:00:00:00:{self._index:02x}"
             arguments.append(f"vec0:transport=fd,fd={self._wire_fd},mac={mac},mtu=9000,depth=64")
@@ -467,103 +497,10 @@ class LabMachine(Starting):
         lines = [
             "#!/bin/bash",
             *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
-            f"cd {shlex.quote(str(ROOT))}",
+            f"cd {shlex.quote(str(SHARE if self._share else ROOT))}",
             f"exec {shlex.join(self._command)}",
         ]
         return "\n".join(lines) + "\n"
-
-
-class _Stream:
-    """A pipe out of a machine, which a thread drains into memory and a file.
-
-    All processes of the machine share its end, so the thread ends when the last of them has.
-    """
-
-    def __init__(self, file: Path, copy_to: BinaryIO | None = None) -> None:
-        self._read_fd, self.write_fd = os.pipe()
-        self._file = file
-        self._copy_to = copy_to
-        self._data = bytearray()
-        self._dropped_bytes = 0
-        self._thread = threading.Thread(target=self._drain, name=f"lab-{file.name}", daemon=True)
-
-    def start(self) -> None:
-        """Give up the machine's end, create the file and begin to drain."""
-        self._file.touch()
-        os.close(self.write_fd)
-        self._thread.start()
-
-    def join(self, timeout_s: float) -> None:
-        """Wait for the end of file; raise LabError when it does not come."""
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            raise LabError(f"a process of the machine that writes {self._file} has survived")
-
-    def text(self) -> str:
-        """Return the machine's output, with a replacement for bytes that are no UTF-8."""
-        lost = f"\n[{self._dropped_bytes} bytes dropped]\n" if self._dropped_bytes else ""
-        return self._data.decode(errors="replace") + lost
-
-    def _drain(self) -> None:
-        with self._file.open("wb", buffering=0) as file:
-            while chunk := os.read(self._read_fd, 1 << 16):
-                room = chunk[: STREAM_BYTES - len(self._data)]
-                self._data += room
-                self._dropped_bytes += len(chunk) - len(room)
-                file.write(room)
-                if self._copy_to is not None:
-                    self._copy_to.write(chunk)
-                    self._copy_to.flush()
-        os.close(self._read_fd)
-
-
-def _fstab(directory: Path) -> str:
-    """Return the mounts over a machine's root, which is the host's tree, read-only.
-
-    `directory`, at /run/lab, is the only writable part of the host. A private place that covers the
-    package or the interpreter gets a mount of it.
-    """
-    mounts = [
-        ("sysfs", "/sys", "sysfs", "defaults"),
-        ("devtmpfs", "/dev", "devtmpfs", "defaults"),
-        ("devpts", "/dev/pts", "devpts", "X-mount.mkdir"),
-        *(("tmpfs", place, "tmpfs", "X-mount.mkdir") for place in PRIVATE),
-        ("tmpfs", "/run/netns", "tmpfs", "X-mount.mkdir"),
-        ("hostfs", "/run/lab", "hostfs", f"X-mount.mkdir,{directory}"),
-    ]
-    for path in sorted({ROOT, Path(sys.prefix), Path(sys.base_prefix)}):
-        if any(path.is_relative_to(place) for place in PRIVATE):
-            mounts.append(("hostfs", str(path), "hostfs", f"ro,X-mount.mkdir,{path}"))
-    mounts += [("/dev/null", str(hook), "none", "bind") for hook in _start_hooks()]
-    mounts += [(str(INSIDE / "kmod"), str(kmod), "none", "bind") for kmod in _module_programs()]
-    return "".join(f"{' '.join(mount)} 0 0\n" for mount in mounts)
-
-
-def _module_programs(places: Sequence[Path] = PROGRAMS) -> list[Path]:
-    """Return the files of the root's kmod, which scripts and units call by their paths.
-
-    None of its commands can work in a machine. A program that is more than this, such as busybox, stays.
-    """
-    names = ("kmod", *MODULE_COMMANDS)
-    files = {(place / name).resolve() for place in places for name in names}
-    return sorted(file for file in files if file.is_file() and file.name in names)
-
-
-def _start_hooks() -> list[Path]:
-    """Return the .pth files by which the machine's packages run code at the start of every Python.
-
-    No scenario needs that code, and in a machine it may take longer than the rest of the start. A file
-    that adds a directory to the path, too, stays.
-    """
-    places = [Path(place) for place in site.getsitepackages([sys.prefix, sys.base_prefix])]
-    files = sorted({file for place in places for file in place.glob("*.pth")})
-    files = [file for file in files if not re.search(r"\s", str(file))]  # fstab has words
-    return [file for file in files if _only_runs_code(file.read_text(errors="replace"))]
-
-
-def _only_runs_code(pth: str) -> bool:
-    lines = [line for line in pth.splitlines() if line.strip() and not line.startswith("#")]
-    return all(line.startswith(("import ", "import\t")) for line in lines)
 
 
 def _reap_group(group: int) -> None:

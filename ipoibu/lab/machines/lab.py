@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A lab of virtual machines with InfiniBand, for tests.
+
+with Lab(guests=3, mode="connected") as lab:
+    lab.a.succeed("ping -c 1 " + lab.b.ipv4)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from ipoibu.base.closing import Starting
+from ipoibu.base.errors import UsageError
+from ipoibu.lab.directory import work_directory
+from ipoibu.lab.machines.agent import Agent, MachineEnded
+from ipoibu.lab.machines.machine import CommandFailed, Machine
+from ipoibu.lab.machines.mounts import INSIDE, Share
+from ipoibu.lab.machines.plan import PARTITIONS, plan
+from ipoibu.lab.machines.runner import (
+    MEMORY_MIB,
+    LabMachine,
+    MachineFailed,
+    Result,
+    cpus,
+    find_kernel,
+    shell,
+)
+from ipoibu.lab.machines.wire import Wire
+
+BOOT_S: Final = 60.0  # until all agents answer; a loaded host takes a few seconds
+SETUP_S: Final = 60.0  # until every machine has its devices and addresses
+FINISH_S: Final = 10.0  # for a machine to write its files at the end
+LINE: Final = "/dev/ttyS1"  # the agent's, in a machine
+
+Output = Callable[[Machine, bytes], None]
+
+
+class Lab(Starting):
+    """Virtual machines on one wire, each with a kernel of its own; a context manager, which boots them.
+
+    They are `lab.guests`, or `lab.a`, `lab.b` and so on. The words are those of `ipoibu lab --guests`:
+    `ipoib` is `kernel` (the unmodified ib_ipoib), `ipoibu`, `none`, `mixed`, or a list of these such as
+    `kernel,ipoibu`; `fabric` is `ib`, `roce` or `iwarp`; `mode` is `datagram` or `connected`;
+    `partitions` is a partitions.conf. `share` (`DIR` or `DIR:ro`) is /src in each machine: a writable copy,
+    or the directory itself, read-only. `output` is a new directory, which stays: /run/lab in the machines,
+    with each one's output and kernel log. `kernel` is a release, or the path of a kernel; `memory`, in
+    MiB, is that of each machine. `print_output` gets what commands write as it comes, on threads of the lab.
+
+    Enter it in a thread that outlives it: machines end with the thread that has started them. Any thread
+    may use its machines. `UsageError` for wrong words, `LabError` if the host lacks something,
+    `MachineFailed` if a machine fails; when the block ends, too, if a kernel has complained, unless
+    `tolerate_warnings`: then only a panic or an Oops is a failure.
+    """
+
+    def __init__(
+        self,
+        guests: int = 2,
+        *,
+        kernel: str | Path | None = None,
+        ipoib: str = "kernel",
+        fabric: str = "ib",
+        mode: str = "datagram",
+        partitions: str | Path | None = None,
+        share: str | Path | None = None,
+        output: str | Path | None = None,
+        memory: int = MEMORY_MIB,
+        tolerate_warnings: bool = False,
+        print_output: Output | None = None,
+    ) -> None:
+        """Check the words; nothing runs before the block begins."""
+        file = None if partitions is None else Path(partitions)
+        self.plans: Final = plan(guests, ipoib, fabric, mode, file)
+        self.guests: tuple[Machine, ...] = ()
+        self._partitions = file
+        self._kernel = kernel
+        self._share = None if share is None else Share.parse(str(share))
+        self._output = None if output is None else Path(output)
+        self._memory_mib = memory
+        self._tolerates_warnings = tolerate_warnings
+        self._print_output = print_output
+        self._stack = contextlib.ExitStack()
+        self._machines: list[LabMachine] = []
+        self._agents: list[Agent] = []
+        self.failure: MachineFailed | None = None
+
+    def __getattr__(self, name: str) -> Machine:
+        guests: tuple[Machine, ...] = self.__dict__.get("guests", ())
+        for machine in guests:
+            if machine.name == name:
+                return machine
+        raise AttributeError(f"a lab has no {name!r}")
+
+    def start(self) -> None:
+        """Boot the machines, and return when each has its devices and addresses; `with` calls it."""
+        kernel = self._kernel if isinstance(self._kernel, Path) else find_kernel(self._kernel)
+        self.directory = self._make_directory()
+        if self._partitions is not None:
+            (self.directory / PARTITIONS).write_bytes(self._partitions.read_bytes())
+        with contextlib.ExitStack() as lines:
+            wire = self._stack.enter_context(Wire(len(self.plans)))
+            self._boot(kernel, wire, lines)
+        deadline = time.monotonic() + BOOT_S
+        for index, agent in enumerate(self._agents):
+            try:
+                if not agent.wait_until_ready(deadline - time.monotonic()):
+                    raise self._failure(index, f"did not boot within {BOOT_S:g} s")
+            except MachineEnded as error:
+                raise self._failure(index) from error
+        self._set_up()
+
+    def close(self) -> None:
+        """End the machines; leave nothing behind but `output`. `failure` then says what went wrong."""
+        agents, self._agents = self._agents, []
+        for agent in agents:
+            agent.ask_to_finish()
+        with self._stack:
+            for agent, machine in zip(agents, self._machines, strict=False):
+                has_lasted = agent.wait_until_finished(FINISH_S)
+                result = machine.finish("the lab ended")
+                if self.failure is None and (not has_lasted or result.has_complaint):
+                    self.failure = failure_of(result, "the machine ended")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+        if error is None and self.failure is not None:
+            raise self.failure
+        if error is not None and self.failure is not None and not isinstance(error, MachineFailed):
+            error.add_note(str(self.failure))
+
+    def _make_directory(self) -> Path:
+        if self._output is None:
+            return self._stack.enter_context(work_directory("lab"))
+        self._output.mkdir(parents=True, exist_ok=True)
+        if any(self._output.iterdir()):
+            raise UsageError(f"--output {self._output}: the directory is not empty")
+        return self._output.resolve()
+
+    def _boot(self, kernel: Path, wire: Wire, lines: contextlib.ExitStack) -> None:
+        count = len(self.plans)
+        guests = []
+        for index, (it, cpu) in enumerate(zip(self.plans, cpus(count), strict=True)):
+            ours, theirs = socket.socketpair()
+            lines.enter_context(theirs)
+            machine = LabMachine(
+                kernel,
+                [str(INSIDE / "agent"), LINE],
+                self.directory,
+                name=it.name,
+                index=it.index,
+                count=count,
+                wire_fd=wire.ends[index].fileno(),
+                cpu=cpu,
+                mem_mib=self._memory_mib,
+                kernel_arguments=it.kernel_arguments,
+                agent_fd=theirs.fileno(),
+                is_writable=self._share is not None,
+                share=self._share,
+                tolerates_warnings=self._tolerates_warnings,
+            )
+            self._machines.append(machine)
+            agent = self._stack.enter_context(Agent(ours, self._log_of(index)))
+            self._agents.append(agent)
+            self._stack.enter_context(machine)
+            directory = self.directory / it.name
+            guests.append(
+                Machine(it, agent, directory, lambda index=index: self._failure(index))  # type: ignore[misc]
+            )
+        self.guests = tuple(guests)
+
+    def _log_of(self, index: int) -> Callable[[bytes], None]:
+        def log(data: bytes) -> None:
+            self._machines[index].add_output(data)
+            if self._print_output is not None:
+                self._print_output(self.guests[index], data)
+
+        return log
+
+    def _set_up(self) -> None:
+        commands = [
+            (machine, machine.run_words(shell(it.setup)))
+            for machine, it in zip(self.guests, self.plans, strict=True)
+        ]
+        deadline = time.monotonic() + SETUP_S
+        for machine, command in commands:
+            status = machine.wait_for(command, deadline - time.monotonic())
+            if status != 0:
+                text = str(command.output)
+                raise CommandFailed(machine.name, "the setup of the machine", status, text)
+
+    def _failure(self, index: int, reason: str = "the machine ended") -> MachineFailed:
+        """Return the error of a machine that has ended, or end it now for a reason."""
+        return failure_of(self._machines[index].finish(reason), reason)
+
+
+def failure_of(result: Result, reason: str) -> MachineFailed:
+    """Return the error of a machine that has failed; `reason` says why if its kernel has not complained."""
+    if not result.has_complaint:
+        result = replace(result, failure=reason)
+    try:
+        result.check()
+    except MachineFailed as failure:
+        return failure
+    raise AssertionError(f"{result.name} has not failed")

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The machines of a lab, from the words of its options: what each kernel gets, and what runs in it first.
+
+Machine N has MAC 02:00:00:00:00:0N, on ib0 10.9.0.N/24 and fd00:9::N/64, and on vec0 fe80::ff:fe00:N; on RoCE
+and iWARP vec0 has 10.8.0.N/24, too. Its port's GUID is 0x000000fffe00000N.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Final
+
+from ipoibu.base.errors import UsageError
+from ipoibu.base.limits import DEFAULT_QKEY, DEFAULT_SCOPE
+from ipoibu.fabric.partition.conf import load
+from ipoibu.fabric.partition.model import MemberType, Partition
+from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, source
+
+NAMES: Final = "abcdefgh"
+FABRICS: Final = ("ib", "roce", "iwarp")
+MODES: Final = ("datagram", "connected")
+KINDS: Final = ("kernel", "ipoibu", "none")
+MIXED: Final = "mixed"
+PARTITIONS: Final = "partitions.conf"  # its name in the run's directory
+SCRIPTS: Final = tuple(SCENARIOS / name for name in ("verbs_host.sh", "lab_machine.sh"))
+
+_DEFAULT_PKEY: Final = 0x7FFF
+# By the MTU of a link, in bytes: the largest MTU of vec0 with which the port has just that one.
+_WIRE_MTUS: Final = {4096: 9000, 2048: 4175, 1024: 2127}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One machine: its kernel's arguments, the script that sets it up, its addresses and what it is."""
+
+    name: str
+    index: int
+    kind: str
+    fabric: str
+    kernel_arguments: tuple[str, ...]
+    setup: str
+
+    @property
+    def interface(self) -> str:
+        """The interface that has the addresses."""
+        return "vec0" if self.kind == "none" else "ib0"
+
+    @property
+    def ipv4(self) -> str:
+        """The IPv4 address; empty if there is none."""
+        if self.kind != "none":
+            return f"10.9.0.{self.index}"
+        return "" if self.fabric == "ib" else f"10.8.0.{self.index}"
+
+    @property
+    def ipv6(self) -> str:
+        """The IPv6 address; link-local, so with %vec0, where no IP over InfiniBand runs."""
+        if self.kind != "none":
+            return f"fd00:9::{self.index}"
+        return f"fe80::ff:fe00:{self.index}%vec0"
+
+    @property
+    def description(self) -> str:
+        """What runs on the machine's port, in words."""
+        port = {"ib": "rxe0 as an InfiniBand port", "roce": "rxe0", "iwarp": "siw0"}[self.fabric]
+        return {"kernel": f"ib_ipoib on {port}", "ipoibu": f"ipoibu on {port}", "none": port}[
+            self.kind
+        ]
+
+
+def plan(
+    guests: int, ipoib: str, fabric: str, mode: str, partitions: Path | None = None
+) -> list[Plan]:
+    """Return the machines; `UsageError` names the word that is wrong, or that the others do not suit."""
+    if not 1 <= guests <= len(NAMES):
+        raise UsageError(f"--guests {guests}: a lab has 1 to {len(NAMES)} machines")
+    for option, word, words in (("--fabric", fabric, FABRICS), ("--mode", mode, MODES)):
+        if word not in words:
+            raise UsageError(f"{option} {word!r}: expected one of {', '.join(words)}")
+    kinds = _kinds(ipoib, guests)
+    if "kernel" in kinds and fabric != "ib":
+        raise UsageError(f"--ipoib kernel needs --fabric ib: ib_ipoib does not run on {fabric}")
+    if mode == "connected" and fabric == "iwarp":
+        raise UsageError("--mode connected: on iwarp ipoibu has datagram mode only")
+    tables: Sequence[tuple[int, ...]] = [()] * guests
+    wire_mtu = _WIRE_MTUS[4096]
+    if partitions is not None:
+        if fabric == "iwarp":
+            raise UsageError("--partitions: iWARP has no partitions")
+        if fabric == "ib":
+            tables, wire_mtu = _tables(partitions, guests)
+    return [
+        Plan(
+            name,
+            index,
+            kind,
+            fabric,
+            _kernel_arguments(kind, fabric, mode, pkeys),
+            _setup(kind, fabric, mode, pkeys, wire_mtu, has_file=partitions is not None),
+        )
+        for index, (name, kind, pkeys) in enumerate(
+            zip(NAMES[:guests], kinds, tables, strict=True), 1
+        )
+    ]
+
+
+def _kinds(ipoib: str, guests: int) -> list[str]:
+    words = ["kernel", "ipoibu"] if ipoib == MIXED else ipoib.split(",")
+    wrong = [word for word in words if word not in KINDS]
+    if wrong:
+        raise UsageError(
+            f"--ipoib {wrong[0]!r}: expected {', '.join(KINDS)}, {MIXED}, or a list with one for each"
+        )
+    if ipoib != MIXED and len(words) not in (1, guests):
+        raise UsageError(f"--ipoib {ipoib}: {len(words)} words for {guests} machines")
+    return list(islice(cycle(words), guests))
+
+
+def _kernel_arguments(kind: str, fabric: str, mode: str, pkeys: Sequence[int]) -> tuple[str, ...]:
+    if fabric != "ib":
+        return ()
+    arguments = list(INFINIBAND)
+    if pkeys:
+        arguments.append(f"rdma_rxe.pkeys={','.join(f'{pkey:#06x}' for pkey in pkeys)}")
+    if kind == "ipoibu" and mode == "connected":
+        arguments.append("initcall_blacklist=ib_cm_init")  # ipoibu's CM replaces the kernel's
+    return tuple(arguments)
+
+
+def _setup(
+    kind: str, fabric: str, mode: str, pkeys: Sequence[int], wire_mtu: int, *, has_file: bool
+) -> str:
+    """Return the script that makes a machine's devices and, if it has one, its interface."""
+    script = source(*SCRIPTS) + f"wire_up {fabric} {wire_mtu}\n"
+    if kind == "kernel":
+        children = [f"{pkey:#06x}" for pkey in pkeys[1:] if pkey & 0x8000]
+        script += shlex.join(["kernel_up", mode, *children]) + "\n"
+    elif kind == "ipoibu":
+        options = ["--mode", mode] if mode == "connected" else []
+        if pkeys and pkeys[0] & 0x7FFF != _DEFAULT_PKEY:
+            options += ["--pkey", f"{pkeys[0]:#06x}"]
+        if has_file and fabric == "roce":
+            options += ["--partitions", f"/run/lab/{PARTITIONS}"]
+        script += shlex.join(["ipoibu_up", fabric, *options]) + "\n"
+    return script
+
+
+def _tables(file: Path, guests: int) -> tuple[list[tuple[int, ...]], int]:
+    """Return the P_Key table of each port, and the MTU of vec0, for the partitions of the file."""
+    partitions = sorted(
+        load(file), key=lambda it: (not it.is_first, it.pkey.full & 0x7FFF != _DEFAULT_PKEY)
+    )
+    mtus = {_mtu_bytes(partition) for partition in partitions}
+    if len(mtus) != 1:
+        raise UsageError(f"{file}: all partitions must have one mtu: a machine has one port")
+    (mtu,) = mtus
+    if mtu not in _WIRE_MTUS:
+        raise UsageError(f"{file}: an mtu of {mtu} bytes: a port has {_words(_WIRE_MTUS)}")
+    tables = []
+    for index, name in enumerate(NAMES[:guests], 1):
+        guid = 0xFFFE000000 + index
+        table = []
+        for partition in partitions:
+            membership = partition.membership(guid)
+            if membership is not None:
+                limited = 0x8000 if membership is MemberType.LIMITED else 0
+                table.append(partition.pkey.full & ~limited)
+        if not table:
+            raise UsageError(f"{file}: machine {name} (0x{guid:016x}) is in no partition")
+        tables.append(tuple(table))
+    return tables, _WIRE_MTUS[mtu]
+
+
+def _mtu_bytes(partition: Partition) -> int:
+    """Return the MTU of a partition's link; `UsageError` for what a port's own SA cannot have.
+
+    That SA gives every partition of the port a broadcast group, with the same parameters.
+    """
+    groups = partition.broadcast_groups()
+    if not groups:
+        raise UsageError(f"{partition.place}: partition {partition.name} needs the flag ipoib")
+    (group, *others) = groups
+    wanted = (group.scope, group.qkey, group.sl, group.traffic_class, group.flow_label)
+    if others or wanted != (DEFAULT_SCOPE, DEFAULT_QKEY, 0, 0, 0) or partition.own_params(group):
+        raise UsageError(
+            f"{group.place}: a lab machine's port has groups of scope 2 and Q_Key {DEFAULT_QKEY:#x},"
+            " without sl, TClass and FlowLabel"
+        )
+    return group.mtu_bytes
+
+
+def _words(numbers: dict[int, int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# lab_machine.sh: sets a machine of a lab up (plan.py); after verbs_host.sh.
+
+wire_up() { # FABRIC MTU: vec0, with the RDMA device of the fabric
+    case $1 in
+        ib) link_up vec0 "$2"; rdma_up rxe0 rxe vec0 ;;
+        roce) link_up vec0 "$2" "10.8.0.$LAB_INDEX/24"; rdma_up rxe0 rxe vec0 ;;
+        iwarp) link_up vec0 "$2" "10.8.0.$LAB_INDEX/24"; rdma_up siw0 siw vec0 ;;
+    esac
+}
+
+has_carrier() { # NETDEV
+    local up=0
+    { read -r up <"/sys/class/net/$1/carrier"; } 2>/dev/null && ((up))
+}
+
+kernel_up() { # MODE [P_KEY...]: ib0 of the kernel's ib_ipoib, and a child for each P_Key
+    local pkey netdev batch=
+    until_true 10 "ib0 of the kernel" test -e /sys/class/net/ib0
+    for pkey in "${@:2}"; do echo "$pkey" >/sys/class/net/ib0/create_child; done
+    for netdev in ib0 "${@:2}"; do
+        netdev=${netdev/#0x/ib0.}
+        if [[ $1 == connected ]]; then
+            echo connected >"/sys/class/net/$netdev/mode"
+            batch+="link set $netdev mtu 65520"$'\n'
+        fi
+        batch+="link set $netdev up"$'\n'
+    done
+    ip -batch - <<<"${batch}addr add 10.9.0.$LAB_INDEX/24 dev ib0
+addr add fd00:9::$LAB_INDEX/64 dev ib0 nodad"
+    until_true 10 "the carrier of ib0" has_carrier ib0
+}
+
+ipoibu_up() { # FABRIC [OPTION...] of ipoibu
+    case $1 in
+        ib)
+            until_true 10 "ib0 of the kernel" test -e /sys/class/net/ib0
+            ip link set ib0 name kernel0 # the kernel has made its interface on this port, too
+            ib_up rxe0 "${@:2}" ;;
+        roce) ib_up rxe0 "${@:2}" ;;
+        iwarp) # the first machine is the seed of the mesh
+            if ((LAB_INDEX == 1)); then ib_up siw0 "${@:2}"; else ib_up siw0 --peer 10.8.0.1 "${@:2}"; fi ;;
+    esac
+}
