@@ -219,7 +219,7 @@ class Daemon:
                     ]
                 )
                 async with watchdog or contextlib.nullcontext():
-                    await self._stopped(interface)
+                    await self._note_stopped(interface)
             notify("STOPPING=1")
         if self._failure is not None:
             raise LinkError(f"{self._config.name}: {self._failure}")
@@ -240,15 +240,15 @@ class Daemon:
             _log.warning("%s: SIGHUP: not before the interface is up", name)
         else:
             _log.warning("%s: SIGHUP: reloads %s", name, file)
-            self._reload = asyncio.ensure_future(self._reloaded(self._reloader))
+            self._reload = asyncio.ensure_future(self._note_reloaded(self._reloader))
 
-    async def _reloaded(self, reloader: Reloader) -> None:
+    async def _note_reloaded(self, reloader: Reloader) -> None:
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         with contextlib.suppress(IpoibuError):  # the log has it
             await reloader.reload()
         notify("READY=1")
 
-    async def _stopped(self, interface: HostedInterface) -> None:
+    async def _note_stopped(self, interface: HostedInterface) -> None:
         """Return when the interface has to end."""
         namespace = self._namespace
         look_s = None if namespace is None else NAMESPACE_LOOK_S

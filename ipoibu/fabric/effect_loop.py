@@ -52,7 +52,7 @@ class EffectLoop(Generic[_E]):
                 self._effects.extend(self._carry_out(self._effects.popleft()) or ())
         finally:
             self._is_performing = False
-        self._performed()
+        self._note_performed()
 
     def run_timer(self, now: float) -> None:
         self.perform(self.machine.timer(now))
@@ -65,7 +65,7 @@ class EffectLoop(Generic[_E]):
         """Carry out no more effects, and forget `carry_out`, so that Python can free its owner at once."""
         self._carry_out = _ignore
 
-    def _performed(self) -> None:
+    def _note_performed(self) -> None:
         """Called when all effects are carried out."""
 
 
@@ -88,15 +88,15 @@ class TimedEffectLoop(EffectLoop[_E]):
         self._is_stopped = True
         self._cancel()
 
-    def _performed(self) -> None:
+    def _note_performed(self) -> None:
         deadline = None if self._is_stopped else self.machine.deadline()
         if self._timer is not None and self._timer.when() == deadline:
             return
         self._cancel()
         if deadline is not None:
-            self._timer = self._loop.call_at(deadline, self._expired)
+            self._timer = self._loop.call_at(deadline, self._note_expired)
 
-    def _expired(self) -> None:
+    def _note_expired(self) -> None:
         self._timer = None
         self.run_timer(self._loop.time())
 

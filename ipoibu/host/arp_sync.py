@@ -37,7 +37,7 @@ from ipoibu.proto.neigh.host_addresses import ArpPolicy, Ignore
 class ArpSync:
     """Keeps `stack` up to date about the host of the interface `index`.
 
-    The caller closes `netlink`. Call `changed` when `fileno` is readable, and `refresh` if that returns
+    The caller closes `netlink`. Call `read_notices` when `fileno` is readable, and `refresh` if that returns
     True, at the start, and at least every `list_s` seconds.
     """
 
@@ -68,7 +68,7 @@ class ArpSync:
     def fileno(self) -> int:
         return self._monitor.fileno()
 
-    def changed(self) -> bool:
+    def read_notices(self) -> bool:
         """Read the waiting notices; return whether the caller has to call `refresh`."""
         for notice in self._monitor.notices():
             if notice.kind in (RTM_NEWLINK, RTM_DELLINK):

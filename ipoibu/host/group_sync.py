@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 class GroupSync:
     """Keeps the groups of `stack` equal to those of the kernel's interface `index`.
 
-    The caller closes `netlink`. Call `changed` when `fileno` is readable, and `refresh` if that returns
+    The caller closes `netlink`. Call `read_notices` when `fileno` is readable, and `refresh` if that returns
     True, at the start, and at least every `list_s` seconds.
     """
 
@@ -78,7 +78,7 @@ class GroupSync:
     def fileno(self) -> int:
         return self._monitor.fileno()
 
-    def changed(self) -> bool:
+    def read_notices(self) -> bool:
         """Read the waiting notices; return whether the caller has to call `refresh`."""
         relevant = False
         for notice in self._monitor.notices():

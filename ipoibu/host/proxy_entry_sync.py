@@ -22,7 +22,7 @@ from ipoibu.host.sysctl import SYSCTLS, Sysctls
 class ProxySync:
     """Keeps the proxies of `stack` equal to those of the kernel's interface `index`.
 
-    The caller closes `netlink`. Call `changed` when `fileno` is readable, and `refresh` if that returns
+    The caller closes `netlink`. Call `read_notices` when `fileno` is readable, and `refresh` if that returns
     True, at the start, and at least every `list_s` seconds.
     """
 
@@ -44,7 +44,7 @@ class ProxySync:
     def fileno(self) -> int:
         return self._monitor.fileno()
 
-    def changed(self) -> bool:
+    def read_notices(self) -> bool:
         """Read the waiting notices; return whether the caller has to call `refresh`."""
         return any(notice.interface == self._index for notice in list(self._monitor.notices()))
 

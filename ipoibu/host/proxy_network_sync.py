@@ -41,7 +41,7 @@ class WantedProxies(NamedTuple):
 class ProxiedSync:
     """Keeps `stack` up to date about what is behind the host of the interface `index`.
 
-    The caller closes `netlink`. Call `changed` when `fileno` is readable, and `refresh` if that returns
+    The caller closes `netlink`. Call `read_notices` when `fileno` is readable, and `refresh` if that returns
     True, at the start, after each change of what `wanted` returns, and at least every `list_s` seconds.
     """
 
@@ -79,7 +79,7 @@ class ProxiedSync:
     def fileno(self) -> int:
         return self._monitor.fileno()
 
-    def changed(self) -> bool:
+    def read_notices(self) -> bool:
         """Read the waiting notices of routes; return whether the caller has to call `refresh`."""
         is_any = False
         for notice in self._monitor.notices():

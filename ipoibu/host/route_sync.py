@@ -66,7 +66,7 @@ class NoStack:
 class RouteSync:
     """Keeps `stack` equal to the kernel's state of the interface `index`.
 
-    The caller closes `netlink`. When `fileno` is readable, call `changed`, and `refresh` if that
+    The caller closes `netlink`. When `fileno` is readable, call `read_notices`, and `refresh` if that
     returns True.
     """
 
@@ -109,7 +109,7 @@ class RouteSync:
     def fileno(self) -> int:
         return self._monitor.fileno()
 
-    def changed(self) -> bool:
+    def read_notices(self) -> bool:
         """Apply the waiting notices; return whether the caller has to call `refresh`."""
         relevant = False
         for notice in self._monitor.notices(NOTICES_PER_ROUND):

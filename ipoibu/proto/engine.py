@@ -88,7 +88,9 @@ class Engine(EnginePart):
         self._errors = IcmpErrors(context)
         self._neighbours = Neighbours(context, resolvers, self._errors.unreachable)
         self._groups = Groups(context)
-        self._addresses = Addresses(context, resolvers, self._groups.has_groups_of, self._decided)
+        self._addresses = Addresses(
+            context, resolvers, self._groups.has_groups_of, self._note_decided
+        )
         self._held = HeldAddresses(self._addresses, self._groups)
         self._host_addresses = HostAddresses(context, self._addresses)
         self._proxies = ProxyEntries(context, self._groups)
@@ -287,7 +289,7 @@ class Engine(EnginePart):
             self._neighbours.note_wanted(now, next_hop)
 
     @engine_input
-    def gateway_changed(self, now: float, gateway: IpAddress, *, is_used: bool) -> None:
+    def note_gateway(self, now: float, gateway: IpAddress, *, is_used: bool) -> None:
         """A route of our host leads to the gateway, or the last such route is gone."""
         self._neighbours.set_gateway(now, gateway, is_used)
 
@@ -504,7 +506,7 @@ class Engine(EnginePart):
             self._neighbours.note_wanted(now, ip)
             self._neighbours.note_used(now, ip)
 
-    def _decided(self, now: float, address: IpAddress, is_duplicate: bool) -> None:
+    def _note_decided(self, now: float, address: IpAddress, is_duplicate: bool) -> None:
         if not is_duplicate:
             self._neighbours.source_ready(now, address.version)
         for client in self._dhcp_clients:

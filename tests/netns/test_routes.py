@@ -79,7 +79,7 @@ with Netlink() as netlink:
         commands, packets = json.loads(line)
         for command in commands:
             subprocess.run(command, shell=True, check=True)
-            if sync.changed():
+            if sync.read_notices():
                 sync.refresh()
         answers = []
         for source, destination, mark in packets:

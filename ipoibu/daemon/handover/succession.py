@@ -92,15 +92,15 @@ class Succession:
         self._interface = interface
         self._keeper.forget(self._config.name)
 
-    def judged(self, address: IpAddress, is_duplicate: bool) -> None:
+    def note_judged(self, address: IpAddress, is_duplicate: bool) -> None:
         """Duplicate detection has ended for the address."""
         if is_duplicate:
             self._checked.discard(address)
         else:
             self._checked.add(address)
-        self.changed()
+        self.note_changed()
 
-    def leased(self, version: int, lease: Lease | Lease6 | None) -> None:
+    def note_lease(self, version: int, lease: Lease | Lease6 | None) -> None:
         """The DHCP client for this IP version has a lease, whose address it has checked for duplicates, or
         has one no more."""
         before = self._leased.pop(version, None)
@@ -109,9 +109,9 @@ class Succession:
         if lease is not None:
             self._leased[version] = lease.address.ip
             self._checked.add(lease.address.ip)
-        self.changed()
+        self.note_changed()
 
-    def changed(self) -> None:
+    def note_changed(self) -> None:
         """Note the interface soon."""
         if self._timer is None and not self._is_over:
             self._timer = self._loop.call_later(NOTE_S, self._note)

@@ -132,10 +132,10 @@ class Children:
     def _begin(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._note_done)
         return task
 
-    def _done(self, task: asyncio.Task[object]) -> None:
+    def _note_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # else asyncio logs an error that no client awaits any more
@@ -146,7 +146,9 @@ class Children:
         async with self._turn:
             self._check_new(pkey)
             config = config.below(self._parent_name)
-            child = self._make(config, lambda reason: self._failed(pkey, reason), _refusals(config))
+            child = self._make(
+                config, lambda reason: self._note_failed(pkey, reason), _refusals(config)
+            )
             try:
                 await child.start()
             except OSError as error:  # the process has no descriptors or memory left
@@ -188,7 +190,7 @@ class Children:
             # The other children and the parent have to end in spite of this error.
             _log.error("%s: the child did not close cleanly: %s", child.config.name, error)
 
-    def _failed(self, pkey: PKey, reason: str) -> None:
+    def _note_failed(self, pkey: PKey, reason: str) -> None:
         """Remove a child that cannot go on; the parent goes on."""
         self._begin(self._drop(pkey, reason))
 

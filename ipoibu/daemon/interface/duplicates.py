@@ -31,7 +31,7 @@ class Duplicates:
         self._backoffs: dict[IpAddress, Backoff] = {}
         self._timers: dict[IpAddress, asyncio.TimerHandle] = {}
 
-    def lost(self, address: IpAddress, holder: KernelInterface) -> None:
+    def note_lost(self, address: IpAddress, holder: KernelInterface) -> None:
         """Give `address` up: detection found that it belongs to another host."""
         backoff = self._backoffs.setdefault(
             address, Backoff(DUPLICATE_RETRY_MIN_S, DUPLICATE_RETRY_MAX_S)

@@ -113,7 +113,7 @@ class HostedInterface:
         self._link: Link | None = None
         self._duplicates = Duplicates(config.name, self._loop)
         self._leases = Leases(config.name, lambda: self.mtu, self.set_mtu)
-        self._proxies = ProxyTable(config.proxy, self._proxies_changed, self._kernel_proxies)
+        self._proxies = ProxyTable(config.proxy, self._note_proxies, self._kernel_proxies)
 
     async def start(self) -> None:
         """Return when the interface exists and probes its addresses; leave nothing behind on an error."""
@@ -143,17 +143,17 @@ class HostedInterface:
         callbacks = Callbacks(
             on_address=self._threadsafe(self._verdict),
             on_failure=self._threadsafe(self._fail),
-            on_mtu=self._threadsafe(self._mtu_changed),
-            on_link=self._threadsafe(self._link_changed),
-            on_lease=self._threadsafe(self._lease_changed),
-            on_lease6=self._threadsafe(self._lease6_changed),
+            on_mtu=self._threadsafe(self._note_mtu),
+            on_link=self._threadsafe(self._note_link),
+            on_lease=self._threadsafe(self._note_lease),
+            on_lease6=self._threadsafe(self._note_lease6),
         )
         self.endpoint = self._make_endpoint(config, self._tun, callbacks, self._succession.kept())
         stack.callback(self.endpoint.close)
         try:
             await open_when_ready(config, self.endpoint, self._executor, self._stop)
         except IpoibuError:
-            self._link_changed(False, None)
+            self._note_link(False, None)
             raise
         self._spec().check()
         self._side = self._make_side(self._spec())
@@ -204,7 +204,7 @@ class HostedInterface:
 
     def _drop_kept_carrier(self) -> None:
         if not self._is_link_up:
-            self._link_changed(False, None)
+            self._note_link(False, None)
 
     def forget(self) -> None:
         """Leave nothing to the next process: the interface ends for good."""
@@ -343,13 +343,13 @@ class HostedInterface:
         if not self.is_here:
             raise LinkError("the interface has moved to another network namespace")
         self._interface.change(spec)
-        self._succession.changed()
+        self._succession.note_changed()
 
     def _kernel_proxies(self) -> set[IpAddress]:
         return self._side.kernel_proxies()
 
-    def _proxies_changed(self) -> None:
-        self._side.proxies_changed()
+    def _note_proxies(self) -> None:
+        self._side.note_proxies()
 
     # Events while it runs, all on the event loop's thread
 
@@ -369,15 +369,15 @@ class HostedInterface:
         if self._is_closed:
             return
         if duplicate:
-            self._duplicates.lost(address, self._interface)
+            self._duplicates.note_lost(address, self._interface)
         elif self._duplicates.won(address):
             self._interface.keep(address)
-        self._succession.judged(address, duplicate)
+        self._succession.note_judged(address, duplicate)
         self._pending.discard(address)
         if not self._pending:
             self._verdicts.set()
 
-    def _mtu_changed(self, mtu_bytes: int) -> None:
+    def _note_mtu(self, mtu_bytes: int) -> None:
         if self._link is None or self._is_closed:
             return  # `configure` comes later, and uses this MTU
         try:
@@ -387,22 +387,22 @@ class HostedInterface:
         except IpoibuError as error:
             self._fail(str(error))
 
-    def _lease_changed(self, lease: Lease | None) -> None:
-        self._succession.leased(4, lease)
+    def _note_lease(self, lease: Lease | None) -> None:
+        self._succession.note_lease(4, lease)
         if not self._is_closed:
-            self._leases.changed(lease)
+            self._leases.note_lease(lease)
 
-    def _lease6_changed(self, lease: Lease6 | None) -> None:
-        self._succession.leased(6, lease)
+    def _note_lease6(self, lease: Lease6 | None) -> None:
+        self._succession.note_lease(6, lease)
         if not self._is_closed:
             self._leases.changed6(lease)
 
-    def _link_changed(self, is_up: bool, speed_mbps: int | None) -> None:
+    def _note_link(self, is_up: bool, speed_mbps: int | None) -> None:
         if self._is_closed:
             return  # the next process goes on with the carrier
         self._is_link_up = is_up
         if is_up and self._link is not None:
-            self._succession.changed()  # the queue pair may be another one
+            self._succession.note_changed()  # the queue pair may be another one
         name = self.config.name
         if is_up and self._link is not None:
             self._duplicates.retry_all(self._interface)
@@ -425,7 +425,7 @@ class HostedInterface:
             self._move_soon()
             return
         if link.name != self._name:
-            self._renamed(link.name)
+            self._note_renamed(link.name)
         before, self._link = self._link, link
         if before is None:
             return
@@ -514,7 +514,7 @@ class HostedInterface:
         if self._link.carries_ipv6:  # another program has set it up already
             self._interface.restore()
 
-    def _renamed(self, name: str) -> None:
+    def _note_renamed(self, name: str) -> None:
         _log.warning("%s: its name is %s now", self._name, name)
         self._name = name
         self._interface.spec = replace(self._interface.spec, name=name)

@@ -75,7 +75,7 @@ class KernelSide:
         self._proxied_watch = self._run(self._proxied)
         return link
 
-    def proxies_changed(self) -> None:
+    def note_proxies(self) -> None:
         """The administrator wants other proxies."""
         if self._proxied_watch is not None:
             self._proxied_watch.start()

@@ -53,10 +53,10 @@ class Leases:
         for change in early.values():
             change()
 
-    def changed(self, lease: Lease | None) -> None:
+    def note_lease(self, lease: Lease | None) -> None:
         """Give the kernel the lease, or take it away."""
         if (holder := self._holder) is None:
-            self._early[4] = lambda: self.changed(lease)
+            self._early[4] = lambda: self.note_lease(lease)
             return
         before, self._lease = self._lease, lease
         if lease is not None and lease == before:

@@ -55,9 +55,9 @@ class Reloader:
         self._children = children
         self._executor = executor
         self._turn = asyncio.Lock()
-        self.actions: Final[dict[str, Action]] = {"reload": self._asked}
+        self.actions: Final[dict[str, Action]] = {"reload": self._note_asked}
 
-    async def _asked(self, request: Mapping[str, Any]) -> object:
+    async def _note_asked(self, request: Mapping[str, Any]) -> object:
         return (await self.reload()).to_json()
 
     async def reload(self) -> Outcome:

@@ -18,7 +18,7 @@ class Sync(Protocol):
     @property
     def list_s(self) -> float | None: ...
     def fileno(self) -> int: ...
-    def changed(self) -> bool: ...
+    def read_notices(self) -> bool: ...
     def refresh(self) -> Any: ...
     def close(self) -> None: ...
 
@@ -50,7 +50,7 @@ class SyncWatch:
 
     def watch(self) -> None:
         """Wait for notices; the caller has refreshed."""
-        self._loop.add_reader(self._sync.fileno(), self._notified)
+        self._loop.add_reader(self._sync.fileno(), self._note_readable)
 
     def close(self) -> None:
         """End, and close `sync`."""
@@ -63,9 +63,9 @@ class SyncWatch:
                 handle.cancel()
         self._loop.remove_reader(self._sync.fileno())
 
-    def _notified(self) -> None:
+    def _note_readable(self) -> None:
         try:
-            if not self._sync.changed():
+            if not self._sync.read_notices():
                 return
         except (IpoibuError, OSError) as error:
             self._fail(error)

@@ -92,7 +92,7 @@ class RcShell(Connections):
         self._by_number: dict[int, Handle] = {}
         self._leaving: dict[int, RcQueuePair] = {}
         self._waiting: Waiting[HwAddr, bytes] = Waiting(
-            NEIGH_PENDING_BYTES, NEIGH_PENDING_TOTAL_BYTES, self._pushed_out
+            NEIGH_PENDING_BYTES, NEIGH_PENDING_TOTAL_BYTES, self._note_pushed_out
         )
         self._closed = False
         self._activity: asyncio.TimerHandle | None = None
@@ -183,7 +183,7 @@ class RcShell(Connections):
         host.next_hops.discard(next_hop)
         if not host.next_hops:
             del self._hosts[bare]
-            self._pushed_out(bare, len(self._waiting.take(bare)))
+            self._note_pushed_out(bare, len(self._waiting.take(bare)))
             self._pump.tx_mode_set(host.destination, _core.TX_UD)
             self._effects.perform(self._policy.forget(self._now(), bare))
 
@@ -197,7 +197,7 @@ class RcShell(Connections):
         """Take one of `EVENTS`."""
         EVENTS[event.type](self, event)
 
-    def _wanted(self, event: _core.Event) -> None:
+    def _note_wanted(self, event: _core.Event) -> None:
         bare = HwAddr(Qpn(event.qpn), Gid(event.gid))
         host = self._hosts.get(bare)
         if host is not None:
@@ -209,12 +209,12 @@ class RcShell(Connections):
         if handle is not None:
             self._effects.perform(self._policy.broken(self._now(), handle))
 
-    def _dropped(self, event: _core.Event) -> None:
+    def _note_dropped(self, event: _core.Event) -> None:
         handle = self._by_number.get(event.connection)
         if handle is not None:
             self._policy.note_dropped(self._now(), handle, event.counter)
 
-    def _gone(self, event: _core.Event) -> None:
+    def _note_gone(self, event: _core.Event) -> None:
         connection = self._leaving.pop(event.connection, None)
         if connection is not None:
             connection.close()
@@ -226,18 +226,18 @@ class RcShell(Connections):
         if bare is None or self._hosts[bare].tx_mode not in _WAITS:
             self._pump.forward(event.data)
         elif not self._waiting.add(bare, event.data, len(event.data)):
-            self._pushed_out(bare, 1)
+            self._note_pushed_out(bare, 1)
 
-    def _pushed_out(self, _: HwAddr, packets: int) -> None:
+    def _note_pushed_out(self, _: HwAddr, packets: int) -> None:
         self._counts["connection_wait_lost"] += packets
 
     # ---- from the CM
 
     def _deliver(self, policy: RcPolicy, event: Event) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the interface ends
-            self._loop.call_soon_threadsafe(self._managed, policy, event)
+            self._loop.call_soon_threadsafe(self._note_managed, policy, event)
 
-    def _managed(self, policy: RcPolicy, event: Event) -> None:
+    def _note_managed(self, policy: RcPolicy, event: Event) -> None:
         if policy is self._policy and not self._closed:  # else we have moved meanwhile
             self._effects.perform(self._policy.event(self._now(), event))
 
@@ -370,9 +370,9 @@ class RcShell(Connections):
 
 
 EVENTS: Final[dict[int, Callable[[RcShell, _core.Event], None]]] = {
-    _core.EVENT_RC_WANTED: RcShell._wanted,
+    _core.EVENT_RC_WANTED: RcShell._note_wanted,
     _core.EVENT_CONNECTION_BROKEN: RcShell._broken,
-    _core.EVENT_CONNECTION_DROPPED: RcShell._dropped,
-    _core.EVENT_CONNECTION_GONE: RcShell._gone,
+    _core.EVENT_CONNECTION_DROPPED: RcShell._note_dropped,
+    _core.EVENT_CONNECTION_GONE: RcShell._note_gone,
     _core.EVENT_CONNECTING: RcShell._hold,
 }

@@ -87,7 +87,7 @@ class Rerouting:
                 self._refusals.append((end, refusal))
         # Spend at most half of the time on second look-ups, however often routes change.
         self._is_resting = True
-        self._set_timer(self._loop.time() - began, self._rested)
+        self._set_timer(self._loop.time() - began, self._note_rested)
 
     def refuse(self, refusal: Refuse) -> bool:
         """Return whether to refuse the packet now; otherwise it waits for routes."""
@@ -113,7 +113,7 @@ class Rerouting:
                 self.pump.sync(self._token)
         self._set_timer(REROUTED_WAIT_S, self._mark)
 
-    def _rested(self) -> None:
+    def _note_rested(self) -> None:
         self._is_resting = False
         if len(self._waiting):
             self._begin()

@@ -35,7 +35,7 @@ class Carrier:
         """Report nothing any more."""
         self._cancel()
 
-    def link_changed(self, is_up: bool) -> None:
+    def note_link(self, is_up: bool) -> None:
         """Follow the link, which has joined its broadcast group, or left it."""
         self._cancel()
         if is_up:

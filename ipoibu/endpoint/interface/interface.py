@@ -109,7 +109,7 @@ class Interface:
             on_failure=callbacks.on_failure,
             reports={
                 AddressVerdict: lambda it: callbacks.on_address(it.address, it.duplicate),
-                LinkChanged: lambda it: carrier.link_changed(it.is_up),
+                LinkChanged: lambda it: carrier.note_link(it.is_up),
                 **leases,
             },
         )

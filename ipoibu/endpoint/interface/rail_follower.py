@@ -76,7 +76,7 @@ class RailFollower(PortFollower):
             interface.note_device_gone()
         elif joined is not None and not is_severed:
             self._follow_backups()
-        rails.part_gone()
+        rails.close_gone()
         return is_up
 
     def avoid(self, why: str) -> None:

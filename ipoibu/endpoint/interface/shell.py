@@ -191,7 +191,7 @@ class Shell:
         if effects is not None:
             self.perform(effects)
 
-    def _refused(self, now: float, event: _core.Event) -> Iterable[Effect]:
+    def _note_refused(self, now: float, event: _core.Event) -> Iterable[Effect]:
         next_hop = address_of(event.next_hop)
         self.rc.withdrawn(next_hop)
         return self._engine.note_neigh_refused(now, next_hop, event.error)
@@ -203,17 +203,17 @@ class Shell:
         ethernet = self._engine.ethernet
         return GUEST_EVENTS[event.type](ethernet, now, event) if ethernet is not None else None
 
-    def _fabric_changed(self, _: float, event: _core.Event) -> None:
+    def _note_fabric_changed(self, _: float, event: _core.Event) -> None:
         device = self._path.port.info.device
         if event.working:
             _log.warning("%s: the queue pair works again", device)
         else:
             _log.error("%s: the queue pair failed; the interface recovers it", device)
 
-    def _device_failed(self, _now: float, _event: _core.Event) -> None:
+    def _note_device_failed(self, _now: float, _event: _core.Event) -> None:
         self._on_failure("the packet device failed: it was deleted or closed")
 
-    def _synced(self, _: float, event: _core.Event) -> None:
+    def _note_synced(self, _: float, event: _core.Event) -> None:
         self.heartbeat.note_answered()
         self._rerouting.note_answered(event.token)
 
@@ -317,7 +317,7 @@ class Shell:
                 del self._gateways[hop.via]
             if count == (change > 0):  # the last route is gone, or the first route is new
                 now = self._loop.time()
-                self.perform(self._engine.gateway_changed(now, hop.via, is_used=count > 0))
+                self.perform(self._engine.note_gateway(now, hop.via, is_used=count > 0))
 
     def _put_route(self, prefix: bytes, target: Target) -> None:
         kind, gateway, hops = self._encode(target)
@@ -424,11 +424,11 @@ EVENTS: Final[dict[int, Callable[[Shell, float, _core.Event], Iterable[Effect] |
     _core.EVENT_TOO_BIG: lambda it, now, event: it._engine.too_big(
         now, address_of(event.next_hop), event.data, event.mtu
     ),
-    _core.EVENT_NEIGH_REFUSED: Shell._refused,
+    _core.EVENT_NEIGH_REFUSED: Shell._note_refused,
     _core.EVENT_ROUTE_ASK: Shell._answer_route,
-    _core.EVENT_FABRIC: Shell._fabric_changed,
-    _core.EVENT_DEVICE: Shell._device_failed,
-    _core.EVENT_SYNC: Shell._synced,
+    _core.EVENT_FABRIC: Shell._note_fabric_changed,
+    _core.EVENT_DEVICE: Shell._note_device_failed,
+    _core.EVENT_SYNC: Shell._note_synced,
     **dict.fromkeys(RC_EVENTS, Shell._to_rc),
     **dict.fromkeys(GUEST_EVENTS, Shell._to_guests),
 }

@@ -36,7 +36,7 @@ class BackupMember:
     """Keeps the port of one rail in the groups that the active rail receives.
 
     It tries again after 1, 2 .. 16 s what the SA refuses, and at once when the subnet changes. Every method
-    but `_notified` runs on the interface's loop.
+    but `_note_change` runs on the interface's loop.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class BackupMember:
         self._joining: set[Gid] = set()  # requested; the SA may have added us already
         self._is_member = is_joined  # of the broadcast group, whichever its parameters
         self._changed = asyncio.Event()
-        sa.listen(self._notified)
+        sa.listen(self._note_change)
         self._task = loop.create_task(self._run())
 
     @property
@@ -90,7 +90,7 @@ class BackupMember:
         self._leave(self._joined | self._joining)
 
     def _end(self) -> None:
-        self._sa.unlisten(self._notified)
+        self._sa.unlisten(self._note_change)
         self._task.cancel()
 
     def _leave(self, groups: Collection[Gid]) -> None:
@@ -100,7 +100,7 @@ class BackupMember:
             except Closed:  # the device is gone
                 return
 
-    def _notified(self, change: object) -> None:
+    def _note_change(self, change: object) -> None:
         """Take a change of the subnet on the SA client's thread: the SA may have forgotten the port."""
         if isinstance(change, Flush):
             try:

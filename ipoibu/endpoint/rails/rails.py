@@ -267,7 +267,7 @@ class Rails(Ports):
         except Closed as error:  # meanwhile
             raise NoSuchDevice(str(error)) from error
 
-    def part_gone(self) -> None:
+    def close_gone(self) -> None:
         """Close the ports of devices that have gone, which no queue pair uses any more; but not that of the
         active rail."""
         for rail in self._rails:

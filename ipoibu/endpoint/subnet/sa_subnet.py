@@ -15,7 +15,7 @@ A packet to an unknown neighbour takes five steps:
 5. The task feeds the path to the engine, whose effects publish the next hop to the pump and send the
 waiting packet.
 
-Everything here runs on the interface's loop, except for `_notified`.
+Everything here runs on the interface's loop, except for `_note_change`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SaSubnet(Subnet):
         self.note_pkey(interface.params)
         self.note_renewed()
         self._requests: dict[tuple[str, Gid], tuple[Request, asyncio.Task[None]]] = {}
-        sa.listen(self._notified)
+        sa.listen(self._note_change)
 
     def note_pkey(self, params: PartitionParams) -> None:
         self._pkey_place = pkey_place(self.sa, params.pkey)
@@ -95,7 +95,7 @@ class SaSubnet(Subnet):
         return frozenset(self._received)
 
     def stop_listening(self) -> None:
-        self.sa.unlisten(self._notified)
+        self.sa.unlisten(self._note_change)
 
     def close(self) -> None:
         self.close_all_groups()
@@ -145,7 +145,7 @@ class SaSubnet(Subnet):
             self._received.add(group)
             self._interface.set_received(self._received)
         except LinkError as error:
-            self._refused(group, error)
+            self._note_refused(group, error)
         else:
             path = path_to_group(record)
             self._interface.perform(self._engine.note_attached(self._now(), group, path))
@@ -154,7 +154,7 @@ class SaSubnet(Subnet):
                 if self._all is not None:
                     self._all.open()
 
-    def _refused(self, group: Gid, error: LinkError) -> None:
+    def _note_refused(self, group: Gid, error: LinkError) -> None:
         """Take a failed join. A silent SA ends no membership, because its return causes a flush; a refusal
         by the SA does."""
         if (group, JoinState.FULL_MEMBER) in self.sa.held:
@@ -267,11 +267,11 @@ class SaSubnet(Subnet):
 
     # ---- reports of the SA client
 
-    def _notified(self, change: Flush | Notice | Change) -> None:
+    def _note_change(self, change: Flush | Notice | Change) -> None:
         """Take a change on the SA client's thread."""
         try:
             if isinstance(change, Notice):
-                self._loop.call_soon_threadsafe(self._group_changed, change)
+                self._loop.call_soon_threadsafe(self._note_group, change)
             elif isinstance(change, Change):
                 self._loop.call_soon_threadsafe(self._interface.note_sa_silent)
             else:
@@ -279,7 +279,7 @@ class SaSubnet(Subnet):
         except RuntimeError:  # the interface is closed
             _log.debug("the SA client reported %s after the interface closed", change)
 
-    def _group_changed(self, notice: Notice) -> None:
+    def _note_group(self, notice: Notice) -> None:
         exists = notice.trap is Trap.GROUP_CREATED
         if self._all is not None:
             self._all.note_group(notice.gid, exists=exists)
@@ -338,13 +338,13 @@ class SaSubnet(Subnet):
         key = kind, gid
         task = self._loop.create_task(work)
         self._requests[key] = request, task
-        task.add_done_callback(lambda done: self._ended(key, done))
+        task.add_done_callback(lambda done: self._note_ended(key, done))
 
     def _end(self, kind: str, gid: Gid) -> None:
         if under_way := self._requests.pop((kind, gid), None):
             under_way[1].cancel()
 
-    def _ended(self, key: tuple[str, Gid], task: asyncio.Task[None]) -> None:
+    def _note_ended(self, key: tuple[str, Gid], task: asyncio.Task[None]) -> None:
         if key in self._requests and self._requests[key][1] is task:
             del self._requests[key]
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -164,7 +164,7 @@ class RdmaCm(CmService):
 
     def _event(self, event: CmEvent) -> None:
         if event.type is CmEventType.CONNECT_REQUEST:
-            self._requested(event)
+            self._note_requested(event)
             return
         conn = self._by_id.get(event.id)
         if conn is not None:
@@ -178,7 +178,7 @@ class RdmaCm(CmService):
             # The event is about a listener; the port detects the removal by itself.
             self._counts["cm_device_removed"] += 1
 
-    def _requested(self, event: CmEvent) -> None:
+    def _note_requested(self, event: CmEvent) -> None:
         service_id = next(
             (port for port, it in self._listeners.items() if it is event.listener), None
         )

@@ -152,7 +152,7 @@ class MeshConnections(MeshWorker):
 
     def _event(self, event: CmEvent) -> None:
         if event.type is CmEventType.CONNECT_REQUEST:
-            self._requested(event)
+            self._note_requested(event)
             return
         wire = self._by_id.get(event.id)
         if wire is None or wire.is_leaving or event.type in _IGNORED:
@@ -171,7 +171,7 @@ class MeshConnections(MeshWorker):
                 _log.debug("mesh: %s (%d) of %d", event.type.name, event.status, wire.handle)
                 self._lose(wire, event.private)
 
-    def _requested(self, event: CmEvent) -> None:
+    def _note_requested(self, event: CmEvent) -> None:
         handle = self._mesh.new_handle()
         self._wires[handle] = self._by_id[event.id] = _Wire(handle, event.id, False)
         source = event.id.target.ip

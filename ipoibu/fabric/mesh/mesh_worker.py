@@ -127,10 +127,10 @@ class MeshWorker(Worker, PeerDirectory):
         with self._lock:
             return self._mesh.has_peers
 
-    def joined(self, mgid: Gid) -> None:
+    def note_joined(self, mgid: Gid) -> None:
         self._input(lambda: self._mesh.note_joined(mgid))
 
-    def left(self, mgid: Gid) -> None:
+    def note_left(self, mgid: Gid) -> None:
         self._input(lambda: self._mesh.note_left(mgid))
 
     def announce(self, addresses: Iterable[IpAddress]) -> None:
@@ -185,7 +185,7 @@ class MeshWorker(Worker, PeerDirectory):
             case Gone(hwaddr):
                 self._early.pop(hwaddr, None)
                 if self._source is not None:
-                    self._source.lost()
+                    self._source.note_lost()
                 if self._gone is not None:
                     self._gone(hwaddr)
             case OtherVersion(gid):

@@ -133,7 +133,7 @@ class PeerSource:
         """Take these peers in place of those that were given first; the thread looks soon."""
         self._given = [parse_peer(text) for text in peers]
 
-    def lost(self) -> None:
+    def note_lost(self) -> None:
         """Look the names up again soon: a peer has gone, and may be back at another address."""
         self._has_lost = True
 

@@ -177,10 +177,10 @@ class IwarpMesh(PeeredFabric, PlainFabric):
         return self._native.native
 
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
-        self._connections.joined(mgid)
+        self._connections.note_joined(mgid)
 
     def detach(self, mgid: Gid) -> None:
-        self._connections.left(mgid)
+        self._connections.note_left(mgid)
 
     def counters(self) -> dict[str, int]:
         return self._native.counters() | self._connections.counters()

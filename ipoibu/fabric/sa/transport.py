@@ -257,7 +257,7 @@ class SaTransport:
             case Reported(report):
                 self._put(report)
             case SaChanged(change):
-                self._sa_changed(change)
+                self._note_sa(change)
             case Count(reason):
                 self.counts[reason] += 1
 
@@ -277,7 +277,7 @@ class SaTransport:
                 place = f"{info.device}/{info.port}"
                 _log.warning("%s: cannot send a datagram to the SA: %s", place, error)
 
-    def _sa_changed(self, change: Change) -> None:
+    def _note_sa(self, change: Change) -> None:
         place, lid = f"{self._info.device}/{self._info.port}", self._info.sa_lid
         if change is Change.SILENT:
             _log.warning("%s: the subnet administrator at LID %d does not answer", place, lid)

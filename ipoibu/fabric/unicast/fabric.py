@@ -95,10 +95,10 @@ class UnicastFabric(OneQueueFabric, GuestlessFabric, FabricWrapper):
 
     def attach(self, mgid: Gid, mlid: int = 0) -> None:
         """Ask the peers to send us the group's messages."""
-        self._rendezvous.joined(mgid)
+        self._rendezvous.note_joined(mgid)
 
     def detach(self, mgid: Gid) -> None:
-        self._rendezvous.left(mgid)
+        self._rendezvous.note_left(mgid)
 
     def admits(self, hwaddr: HwAddr) -> bool:
         return self._link.is_peer(hwaddr.gid.raw, hwaddr.qpn)

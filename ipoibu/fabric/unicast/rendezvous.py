@@ -155,14 +155,14 @@ class Rendezvous(MeshWorker):
             return
         try:
             if what & select.EPOLLOUT and wire.stream.writable():
-                self._dialed(wire)
+                self._note_dialed(wire)
             if what & ~select.EPOLLOUT:
                 self._read_untrusted(wire)
             self._watch(wire)
         except (OSError, BadFrame) as error:
             self._broke(wire, error)
 
-    def _dialed(self, wire: _Wire) -> None:
+    def _note_dialed(self, wire: _Wire) -> None:
         if wire.stream.has_key:
             wire.stream.put_nonce()
         else:
@@ -194,11 +194,11 @@ class Rendezvous(MeshWorker):
                 self._counts["mesh_refused"] += 1
                 self._lose(wire, body)
             elif kind is FrameKind.DENIAL and wire.is_ours and not wire.has_greeted:
-                self._denied(wire, Denial.read_untrusted(body))
+                self._note_denied(wire, Denial.read_untrusted(body))
             else:
                 raise BadFrame("mesh_frame_kind")
 
-    def _denied(self, wire: _Wire, denial: Denial) -> None:
+    def _note_denied(self, wire: _Wire, denial: Denial) -> None:
         self._counts["mesh_refused"] += 1
         if should_log(self._counts["mesh_refused"]):
             place, text = self._info.device, _DENIALS[denial]

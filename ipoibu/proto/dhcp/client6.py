@@ -142,11 +142,11 @@ class Dhcp6Client(LeaseHolder[State, Input, Action, Lease6, IPv6Interface]):
         server = dhcp6_lease.server_untrusted(message)
         self._learn_longest_untrusted(message)
         if message.kind is Kind.ADVERTISE and self.state is State.SOLICITING:
-            self._advertised_untrusted(now, message)
+            self._note_advertised_untrusted(now, message)
         elif message.kind is Kind.REPLY and self.state in _ASKING:
-            self._replied_untrusted(now, message, server)
+            self._note_replied_untrusted(now, message, server)
         elif message.kind is Kind.REPLY and self.state is State.CONFIRMING:
-            self._confirmed_untrusted(now, message)
+            self._note_confirmed_untrusted(now, message)
         elif message.kind is Kind.REPLY and self.state in _ENDING and server == self._server:
             self._feed(now, Input.DONE)
         else:
@@ -180,11 +180,11 @@ class Dhcp6Client(LeaseHolder[State, Input, Action, Lease6, IPv6Interface]):
             if DHCP6_MAX_RT_LEAST_S <= seconds <= DHCP6_MAX_RT_MOST_S:
                 self._longest_s = float(seconds)
 
-    def _advertised_untrusted(self, now: float, message: Message) -> None:
+    def _note_advertised_untrusted(self, now: float, message: Message) -> None:
         """§18.2.9: keep the best advertisement until the first wait is over; take the first one later."""
         status, text = dhcp6_lease.verdict_untrusted(message, self._identity.iaid)
         if status is not Status.SUCCESS:
-            self._refused(now, status, text)
+            self._note_refused(now, status, text)
             return
         lease = Lease6.of_untrusted(message, self._identity.iaid, self._wanted)
         value = message.option(Code.PREFERENCE)
@@ -194,7 +194,7 @@ class Dhcp6Client(LeaseHolder[State, Input, Action, Lease6, IPv6Interface]):
         if preference == _PREFERENCE_MAX or self._sent > 1:
             self._feed(now, Input.CHOSEN)
 
-    def _replied_untrusted(self, now: float, message: Message, server: bytes) -> None:
+    def _note_replied_untrusted(self, now: float, message: Message, server: bytes) -> None:
         """§18.2.10.1."""
         if self.state is not State.REBINDING and server != self._server:
             self._context.count("dhcp6_unexpected")
@@ -207,14 +207,18 @@ class Dhcp6Client(LeaseHolder[State, Input, Action, Lease6, IPv6Interface]):
         elif status is Status.NOT_ON_LINK:
             self._feed(now, Input.REFUSED)
         elif status is Status.NO_ADDRS_AVAIL and self.state is State.REQUESTING:
-            self._refused(now, status, text)
+            self._note_refused(now, status, text)
             self._feed(now, Input.REFUSED)
         elif status is not Status.SUCCESS:
-            self._refused(now, status, text)
+            self._note_refused(now, status, text)
         else:
-            self._granted_untrusted(now, message, held.ip if held is not None else self._wanted)
+            self._note_granted_untrusted(
+                now, message, held.ip if held is not None else self._wanted
+            )
 
-    def _granted_untrusted(self, now: float, message: Message, wanted: IPv6Address | None) -> None:
+    def _note_granted_untrusted(
+        self, now: float, message: Message, wanted: IPv6Address | None
+    ) -> None:
         iaid, held = self._identity.iaid, self._held
         try:
             lease = Lease6.of_untrusted(message, iaid, wanted)
@@ -229,16 +233,16 @@ class Dhcp6Client(LeaseHolder[State, Input, Action, Lease6, IPv6Interface]):
         self._feed(now, Input.GRANTED if is_same else Input.MOVED)
         self._reply = None
 
-    def _confirmed_untrusted(self, now: float, message: Message) -> None:
+    def _note_confirmed_untrusted(self, now: float, message: Message) -> None:
         status, text = dhcp6_lease.verdict_untrusted(message, self._identity.iaid)
         if status is Status.SUCCESS:
             self._feed(now, Input.CONFIRMED)
         elif status is Status.NOT_ON_LINK:
             self._feed(now, Input.REFUSED)
         else:
-            self._refused(now, status, text)
+            self._note_refused(now, status, text)
 
-    def _refused(self, now: float, status: Status, text: str) -> None:
+    def _note_refused(self, now: float, status: Status, text: str) -> None:
         """Count a server's failure, and log it ever more rarely."""
         self._context.count("dhcp6_refused")
         if self._silence.add():

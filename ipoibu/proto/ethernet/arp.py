@@ -39,7 +39,7 @@ class GuestArp:
 
     # -- from guests -----------------------------------------------------------------------------
 
-    def sent_untrusted(self, now: float, frame: Frame) -> None:
+    def note_sent_untrusted(self, now: float, frame: Frame) -> None:
         """Take a guest's message; `BadFrame` for an invalid one."""
         message = ethernet_arp.parse_untrusted(frame.payload)
         is_announcement = message.is_announcement and frame.destination.is_group

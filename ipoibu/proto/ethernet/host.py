@@ -91,7 +91,7 @@ class EthernetHost(HostSide, EnginePart):
         self._listeners = GuestListeners(context, groups, self._macs)
         self._searches: OrderedDict[IpAddress, _Search] = OrderedDict()
         self._waiting: Waiting[IpAddress, tuple[Mac, bytes]] = Waiting(
-            ETHERNET_WAITING_BYTES, ETHERNET_WAITING_TOTAL_BYTES, self._lost
+            ETHERNET_WAITING_BYTES, ETHERNET_WAITING_TOTAL_BYTES, self._note_lost
         )
         self._budget = TokenBucket(ETHERNET_SEARCHES_PER_S, ETHERNET_SEARCHES_BURST)
         context.own(ALL_IPV4)
@@ -156,8 +156,8 @@ class EthernetHost(HostSide, EnginePart):
     def _guest_untrusted(self, now: float, parsed: Frame, frame: bytes) -> None:
         match parsed.ethertype:
             case EtherType.ARP:
-                self.arp.sent_untrusted(now, parsed)
-                self._found(now, parsed.source)
+                self.arp.note_sent_untrusted(now, parsed)
+                self._note_found(now, parsed.source)
             case EtherType.IPV4 | EtherType.IPV6:
                 self._guest_packet_untrusted(now, parsed, frame)
             case EtherType.RARP:  # a hypervisor's notice of a guest that migrated
@@ -176,8 +176,8 @@ class EthernetHost(HostSide, EnginePart):
         kind = upper.payload[0] if upper.payload else 0
         is_icmp6 = isinstance(packet, ip.Ipv6) and upper.protocol == ip.ICMPV6
         if is_icmp6 and kind in _ND_KINDS and not upper.fragment_offset_bytes:
-            self.nd.sent_untrusted(now, parsed)
-            self._found(now, parsed.source)
+            self.nd.note_sent_untrusted(now, parsed)
+            self._note_found(now, parsed.source)
             return
         if not self._may_send(now, parsed, packet):
             return
@@ -203,7 +203,7 @@ class EthernetHost(HostSide, EnginePart):
         if not self._guests.note_seen(now, source, parsed.source):
             self._context.drop(now, parsed.source, "ethernet_spoofed")
             return False
-        self._found(now, parsed.source)
+        self._note_found(now, parsed.source)
         return True
 
     def _send(self, now: float, parsed: Frame, packet: ip.Packet, frame: bytes) -> None:
@@ -238,21 +238,21 @@ class EthernetHost(HostSide, EnginePart):
     def link_packet(self, now: float, source: FrameSource | None, packet: bytes) -> None:
         """The pump knows no guest for an IP packet of the link. Without a `source` it comes from the
         interface's own MAC."""
-        self._wanted(now, source, packet)
+        self._note_wanted(now, source, packet)
 
     def dhcp_reply(self, now: float, packet: bytes) -> None:
-        self._wanted(now, None, packet)
+        self._note_wanted(now, None, packet)
 
-    def _wanted(self, now: float, source: FrameSource | None, packet: bytes) -> None:
+    def _note_wanted(self, now: float, source: FrameSource | None, packet: bytes) -> None:
         if not self._is_up:
             self._context.count("link_down")
             return
         try:
-            self._wanted_untrusted(now, source, packet)
+            self._note_wanted_untrusted(now, source, packet)
         except BadFrame as error:
             self._context.count(error.reason)
 
-    def _wanted_untrusted(self, now: float, source: FrameSource | None, packet: bytes) -> None:
+    def _note_wanted_untrusted(self, now: float, source: FrameSource | None, packet: bytes) -> None:
         header = ip.parse_untrusted(packet)
         sender = self._macs.own if source is None else self.nd.sender_mac(now, source)
         destination = header.destination
@@ -277,7 +277,7 @@ class EthernetHost(HostSide, EnginePart):
             self._searches[target] = _Search()
             self._ring_search(now, target)
         if not self._waiting.add(target, (sender, packet), len(packet)):
-            self._lost(target, 1)
+            self._note_lost(target, 1)
 
     def _ring_search(self, now: float, target: IpAddress) -> None:
         search = self._searches[target]
@@ -292,12 +292,12 @@ class EthernetHost(HostSide, EnginePart):
     def _end_search(self, target: IpAddress) -> None:
         self._context.timers.cancel(self._ring_search, target)
         del self._searches[target]
-        self._lost(target, len(self._waiting.take(target)))
+        self._note_lost(target, len(self._waiting.take(target)))
 
-    def _lost(self, target: IpAddress, packets: int) -> None:
+    def _note_lost(self, target: IpAddress, packets: int) -> None:
         self._context.count("ethernet_unknown_guest", packets)
 
-    def _found(self, now: float, mac: Mac) -> None:
+    def _note_found(self, now: float, mac: Mac) -> None:
         """Deliver what waits for addresses that a guest has just named."""
         for target in [it for it in self._searches if self._guests.mac(it) == mac]:
             self._context.timers.cancel(self._ring_search, target)

@@ -48,7 +48,7 @@ class GuestNd:
 
     # -- from guests -----------------------------------------------------------------------------
 
-    def sent_untrusted(self, now: float, frame: Frame) -> None:
+    def note_sent_untrusted(self, now: float, frame: Frame) -> None:
         """Take a guest's message, a whole IPv6 packet of a `ndisc.Kind`; `BadFrame` for an
         invalid one."""
         relinked = ndisc.relinked_untrusted(frame.payload)

@@ -331,7 +331,7 @@ class Mesh:
         if conn.state is State.DIALING and private:
             refusing = self._suitable_untrusted(private)  # counts and logs why it does not suit us
             if refusing is not None and refusing.hwaddr == self.config.ours.hwaddr:
-                self._met_ourselves(now, conn)
+                self._note_ourselves(now, conn)
         self._feed(now, conn, Input.ENDED)
         return self._take()
 
@@ -388,7 +388,7 @@ class Mesh:
         self._contacts.remove(contact.locator)
         self._timers.cancel(self._dial, contact.locator)
 
-    def _named_by(self, now: float, conn: _MeshConnection, locator: Locator) -> None:
+    def _note_named(self, now: float, conn: _MeshConnection, locator: Locator) -> None:
         """A peer names a place: dial it when its turn comes."""
         if self._contacts.get(locator) is not None:
             return
@@ -405,7 +405,7 @@ class Mesh:
             else:
                 self._dial(now, locator)
 
-    def _met_ourselves(self, now: float, conn: _MeshConnection) -> None:
+    def _note_ourselves(self, now: float, conn: _MeshConnection) -> None:
         """We ourselves answered at a place, or a host that says so. The operator may have named it to all
         hosts alike, and its address may become another host's: dial a seed again, but not soon."""
         contact = self._contacts.get(conn.locator)
@@ -606,7 +606,7 @@ class Mesh:
                     self._effects.append(InGroup(conn.handle, mgid, is_in))
             case Operation.PEERS:
                 for locator in mesh.locators_untrusted(message):
-                    self._named_by(now, conn, locator)
+                    self._note_named(now, conn, locator)
             case Operation.ADDRESSES:
                 ips = tuple(it.ip for it in mesh.locators_untrusted(message))
                 conn.addresses = ips

@@ -108,7 +108,7 @@ class Neighbours:
         self._permanent: set[IpAddress] = set()
         self._unsettled: dict[IpAddress, None] = {}  # the INCOMPLETE and the FAILED entries
         self._pending: Waiting[IpAddress, bytes] = Waiting(
-            NEIGH_PENDING_BYTES, NEIGH_PENDING_TOTAL_BYTES, self._pushed_out
+            NEIGH_PENDING_BYTES, NEIGH_PENDING_TOTAL_BYTES, self._note_pushed_out
         )
         self._repeats = TokenBucket(RESOLUTION_REPEATS_PER_S, RESOLUTION_REPEATS_BURST)
         self._gateways: set[IpAddress] = set()  # of our host's routes
@@ -514,7 +514,7 @@ class Neighbours:
         if entry.published is not NeighAction.HOLD:
             self._publish(entry, NeighAction.HOLD)
 
-    def _pushed_out(self, ip: IpAddress, packets: int) -> None:
+    def _note_pushed_out(self, ip: IpAddress, packets: int) -> None:
         self._context.count("neigh_pending_total_full", packets)
 
     def _create(self, now: float, ip: IpAddress) -> _Entry | None:

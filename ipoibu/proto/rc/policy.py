@@ -215,13 +215,13 @@ class RcPolicy:
 
     def event(self, now: float, event: Event) -> list[RcEffect]:
         if isinstance(event, Requested):
-            self._requested_untrusted(now, event)
+            self._note_requested_untrusted(now, event)
             return self._take()
         conn = self._connections.get(event.handle)
         if conn is not None:
             match event:
                 case Replied():
-                    self._replied_untrusted(now, conn, event)
+                    self._note_replied_untrusted(now, conn, event)
                 case Established():
                     self._feed(now, conn, _ConnectionInput.ESTABLISHED)
                 case Ended():
@@ -260,7 +260,7 @@ class RcPolicy:
 
     # -- requests and replies of peers -----------------------------------------------------------
 
-    def _requested_untrusted(self, now: float, event: Requested) -> None:
+    def _note_requested_untrusted(self, now: float, event: Requested) -> None:
         try:
             theirs = cm_private.parse_untrusted(event.private)
         except BadFrame as error:
@@ -316,7 +316,7 @@ class RcPolicy:
         attempt = self._connections.get(peer.attempt) if peer and peer.attempt else None
         return attempt is not None and attempt.state is rc_connection.State.ASKING
 
-    def _replied_untrusted(self, now: float, conn: RcConnection, event: Replied) -> None:
+    def _note_replied_untrusted(self, now: float, conn: RcConnection, event: Replied) -> None:
         conn.attributes = event.attributes
         try:
             conn.theirs = cm_private.parse_untrusted(event.private)
@@ -545,7 +545,7 @@ class RcPolicy:
                 case rc_peer.Action.UD_CONNECTING:
                     self._steer(peer, TxRoute(peer.hwaddr, TxMode.UD_CONNECTING))
                 case rc_peer.Action.RC:
-                    self._connected(peer)
+                    self._note_connected(peer)
                 case rc_peer.Action.PENALIZE:
                     self._penalize(now, peer)
                 case rc_peer.Action.ARM:
@@ -570,7 +570,7 @@ class RcPolicy:
             if handle is not None:
                 self._feed(now, self._connections[handle], _ConnectionInput.DROPPED)
 
-    def _connected(self, peer: RcPeer) -> None:
+    def _note_connected(self, peer: RcPeer) -> None:
         assert peer.candidate is not None, "`_serve` has set it"
         conn = self._connections[peer.candidate]
         assert conn.theirs is not None, "the peer has sent its private data"

@@ -153,7 +153,7 @@ class PathTable(Paths):
         self._next_hops: dict[IpAddress, Gid] = {}
         self._members: dict[Gid, SaPath] = {}
         self._waiting: Waiting[Gid, Packet] = Waiting(
-            SA_PATH_PENDING_BYTES, SA_PATH_PENDING_TOTAL_BYTES, self._pushed_out
+            SA_PATH_PENDING_BYTES, SA_PATH_PENDING_TOTAL_BYTES, self._note_pushed_out
         )
         self._out: list[Effect] = []
         self._complaints = TokenBucket(PEER_LOGS_PER_S, PEER_LOGS_BURST)
@@ -265,7 +265,7 @@ class PathTable(Paths):
         former = known.published.get(next_hop) if known is not None else None
         entry = self._want(now, destination.gid, wanted)
         if former is not None and former.destination != destination and entry is not None:
-            self._returned(now, entry)
+            self._note_returned(now, entry)
         if entry is None:
             self._out.append(_held(wanted))
         elif entry.path is not None:
@@ -273,7 +273,7 @@ class PathTable(Paths):
         else:
             self._out.append(_held(wanted) if entry.is_closed else Withdraw(next_hop))
 
-    def _returned(self, now: float, entry: _Entry) -> None:
+    def _note_returned(self, now: float, entry: _Entry) -> None:
         """The neighbour has a new queue pair, so its port is back: ask at once for a path that the SA
         refused."""
         if entry.state is State.BACKOFF:
@@ -387,7 +387,7 @@ class PathTable(Paths):
         entry.is_full = False
         return self._waiting.take(entry.gid)
 
-    def _pushed_out(self, gid: Gid, packets: int) -> None:
+    def _note_pushed_out(self, gid: Gid, packets: int) -> None:
         self._out += [Count("path_pending_full")] * packets
 
     def _complain(self, now: float, entry: _Entry, reason: str) -> None:

@@ -260,7 +260,7 @@ class SaRequests:
     def note_received(self, now: float, peer: SaAddress, raw: bytes) -> list[SaEffect]:
         """Take a datagram. Count a bad one; it never raises an error."""
         try:
-            self._received_untrusted(now, peer, sa.parse_untrusted(raw))
+            self._note_received_untrusted(now, peer, sa.parse_untrusted(raw))
         except BadFrame as error:
             self._count(error.reason)
         return self._take()
@@ -275,7 +275,7 @@ class SaRequests:
 
     # -- datagrams from the SA ------------------------------------------------------------------
 
-    def _received_untrusted(self, now: float, peer: SaAddress, received: SaMad) -> None:
+    def _note_received_untrusted(self, now: float, peer: SaAddress, received: SaMad) -> None:
         if self.sa_lid and peer.lid != self.sa_lid:
             self._count("sa_foreign")
             return

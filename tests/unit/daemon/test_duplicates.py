@@ -62,7 +62,7 @@ def test_the_waits_double_and_the_log_is_thinned(
     duplicates, holder = Duplicates("ib0", clock.loop), Holder()
     waits = []
     for _ in range(4):
-        duplicates.lost(ADDRESS, holder)
+        duplicates.note_lost(ADDRESS, holder)
         waits.append(clock.ring())
     assert waits == [DUPLICATE_RETRY_MIN_S * 2**n for n in range(4)]
     assert holder.log == ["drop 10.0.0.1", "retry 10.0.0.1"] * 4
@@ -79,16 +79,16 @@ def test_an_address_that_is_free_again_is_kept_and_begins_anew(
     caplog.set_level(logging.WARNING)
     duplicates, holder = Duplicates("ib0", clock.loop), Holder()
     assert not duplicates.won(ADDRESS)
-    duplicates.lost(ADDRESS, holder)
+    duplicates.note_lost(ADDRESS, holder)
     assert duplicates.won(ADDRESS)
     assert "the interface has the address 10.0.0.1 again" in caplog.text
-    duplicates.lost(ADDRESS, holder)
+    duplicates.note_lost(ADDRESS, holder)
     assert clock.ring() == DUPLICATE_RETRY_MIN_S
 
 
 def test_a_link_that_comes_up_has_every_address_tried_again(clock: Clock) -> None:
     duplicates, holder = Duplicates("ib0", clock.loop), Holder()
-    duplicates.lost(ADDRESS, holder)
+    duplicates.note_lost(ADDRESS, holder)
     duplicates.retry_all(holder)
     duplicates.retry_all(holder)
     assert holder.log == ["drop 10.0.0.1", "retry 10.0.0.1"]
@@ -96,7 +96,7 @@ def test_a_link_that_comes_up_has_every_address_tried_again(clock: Clock) -> Non
 
 def test_an_address_of_another_program_is_not_set_again(clock: Clock) -> None:
     duplicates, holder = Duplicates("ib0", clock.loop), Holder(is_own=False)
-    duplicates.lost(ADDRESS, holder)
+    duplicates.note_lost(ADDRESS, holder)
     assert clock.timers == []
     duplicates.retry_all(holder)
     assert holder.log == ["drop 10.0.0.1"]
@@ -107,19 +107,19 @@ def test_the_log_is_thinned_for_an_address_of_another_program_too(
 ) -> None:
     duplicates, holder = Duplicates("ib0", clock.loop), Holder(is_own=False)
     for _ in range(4):
-        duplicates.lost(ADDRESS, holder)
+        duplicates.note_lost(ADDRESS, holder)
     assert len(caplog.records) == 2
     assert caplog.messages[-1].endswith("(2 times)")
     assert duplicates.won(ADDRESS)
-    duplicates.lost(ADDRESS, holder)
+    duplicates.note_lost(ADDRESS, holder)
     assert caplog.messages[-1].endswith("10.0.0.1: the interface removes it")
 
 
 def test_the_oldest_addresses_of_other_programs_are_forgotten_at_the_cap(clock: Clock) -> None:
     duplicates, mine, other = Duplicates("ib0", clock.loop), Holder(), Holder(is_own=False)
-    duplicates.lost(ADDRESS, mine)
+    duplicates.note_lost(ADDRESS, mine)
     for n in range(1, ADDRESSES_MAX + 2):
-        duplicates.lost(ADDRESS + n, other)
+        duplicates.note_lost(ADDRESS + n, other)
     assert not duplicates.won(ADDRESS + 1)
     assert not duplicates.won(ADDRESS + 2)
     assert duplicates.won(ADDRESS + 3)
@@ -135,5 +135,5 @@ def test_a_kernel_that_refuses_is_logged(clock: Clock, caplog: pytest.LogCapture
             raise LinkError("refused, too")
 
     duplicates, holder = Duplicates("ib0", clock.loop), Refusing()
-    duplicates.lost(ADDRESS, holder)
+    duplicates.note_lost(ADDRESS, holder)
     assert "ib0: refused" in caplog.text

@@ -76,12 +76,12 @@ def test_both_leases_are_in_one_file_until_they_are_gone(made: Leases, tmp_path:
     made.changed6(NEW)
     assert made.had_one6.is_set()
     assert not made.had_one.is_set()
-    made.changed(OLD)
+    made.note_lease(OLD)
     assert path.read_text() == (
         "# from the DHCP server 10.0.0.1\n# from the DHCPv6 server 00:03:00:01\n"
         "search ib.example six.example\nnameserver 10.0.0.1\nnameserver fd00::1\n"
     )
-    made.changed(None)
+    made.note_lease(None)
     assert "10.0.0.1" not in path.read_text()
     made.changed6(None)
     assert not path.exists()
@@ -99,7 +99,7 @@ def test_each_renewal_of_dhcpv6_refreshes_the_lifetimes(made: Leases) -> None:
 def test_a_lease_of_an_earlier_process_goes_if_the_client_does_not_get_it(made: Leases) -> None:
     holder = Holder()
     made.begin(holder)
-    made.changed(None)
+    made.note_lease(None)
     made.changed6(None)
     assert holder.log == ["drop 4", "drop 6"]
 
@@ -109,8 +109,8 @@ def test_leases_wait_for_the_interface_and_the_last_of_each_counts(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(leases, "monotonic", lambda: now)
-    made.changed(None)
-    made.changed(OLD)
+    made.note_lease(None)
+    made.note_lease(OLD)
     made.changed6(NEW)
     assert not made.had_one6.is_set()
     now += 100.0

@@ -118,12 +118,12 @@ def test_changes_that_come_together_are_noted_once() -> None:
         assert store.notes == [
             KeptInterface(PKey(0x8001), Qpn(0x2B35BB), (ADDRESS,), leased=interface.leased())
         ]
-        it.judged(ADDRESS.ip, False)
-        it.leased(4, LEASE)
+        it.note_judged(ADDRESS.ip, False)
+        it.note_lease(4, LEASE)
         await _later()
         assert [set(note.checked) for note in store.notes[1:]] == [{ADDRESS.ip, LEASE.address.ip}]
-        it.judged(ADDRESS.ip, True)
-        it.leased(4, None)
+        it.note_judged(ADDRESS.ip, True)
+        it.note_lease(4, None)
         await _later()
         assert [note.checked for note in store.notes[2:]] == [()]
 
@@ -134,7 +134,7 @@ def test_neighbours_are_noted_at_the_end_and_nothing_after_it() -> None:
     store = Store()
 
     async def test(it: Succession, interface: KernelInterface) -> None:
-        it.changed()
+        it.note_changed()
         with ThreadPoolExecutor() as executor:
             for _ in range(2):
                 await it.leave(executor)
@@ -142,7 +142,7 @@ def test_neighbours_are_noted_at_the_end_and_nothing_after_it() -> None:
         noted = [note.neighbours for note in store.notes if note.neighbours]
         assert noted == [wanted] == [store.notes[-1].neighbours]
         count = len(store.notes)
-        it.changed()
+        it.note_changed()
         await _later()
         assert len(store.notes) == count
 
@@ -153,7 +153,7 @@ def test_an_interface_that_ends_for_good_leaves_nothing() -> None:
     store = Store()
 
     async def test(it: Succession, interface: KernelInterface) -> None:
-        it.changed()
+        it.note_changed()
         it.forget()
         with ThreadPoolExecutor() as executor:
             await it.leave(executor)
@@ -172,7 +172,7 @@ def test_nothing_is_noted_before_the_interface_is_kept() -> None:
         it = Succession(config, store, asyncio.get_running_loop())
         assert it.take_tun() is None
         assert it.kept() == Handover()
-        it.judged(ADDRESS.ip, False)
+        it.note_judged(ADDRESS.ip, False)
         await _later()
 
     asyncio.run(main())

@@ -21,7 +21,7 @@ class Sync:
     def fileno(self) -> int:
         return self._read_end
 
-    def changed(self) -> bool:
+    def read_notices(self) -> bool:
         os.read(self._read_end, 100)
         return self.is_relevant
 
@@ -87,7 +87,7 @@ def test_notices_that_cannot_be_read_are_reported_once() -> None:
     failures: list[str] = []
 
     class Deaf(Sync):
-        def changed(self) -> bool:
+        def read_notices(self) -> bool:
             raise OSError("no notices")
 
     async def main() -> None:

@@ -53,9 +53,9 @@ def test_a_flush_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carrier, "GRACE_S", 3600)
 
     def flush(it: Carrier) -> None:
-        it.link_changed(True)
-        it.link_changed(False)
-        it.link_changed(True)
+        it.note_link(True)
+        it.note_link(False)
+        it.note_link(True)
 
     assert _played(flush, 0) == [(True, 100_000)]
 
@@ -64,8 +64,8 @@ def test_a_link_that_does_not_come_back_loses_its_carrier(monkeypatch: pytest.Mo
     monkeypatch.setattr(carrier, "GRACE_S", 0.01)
 
     def leave(it: Carrier) -> None:
-        it.link_changed(True)
-        it.link_changed(False)
+        it.note_link(True)
+        it.note_link(False)
 
     assert _played(leave, 0.5) == [(True, 100_000), (False, None)]
 
@@ -75,8 +75,8 @@ def test_a_port_that_goes_down_takes_the_carrier_at_once(monkeypatch: pytest.Mon
 
     def pull(it: Carrier) -> None:
         it.port_down()  # down already
-        it.link_changed(True)
-        it.link_changed(False)
+        it.note_link(True)
+        it.note_link(False)
         it.port_down()
         it.port_down()
 

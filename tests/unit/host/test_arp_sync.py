@@ -113,12 +113,12 @@ def test_a_refresh_publishes_what_changed_and_nothing_else(bench: Bench) -> None
 def test_a_notice_lists_the_addresses_again(bench: Bench) -> None:
     bench.refresh()
     del bench.kernel.held[LOCAL]
-    assert not bench.sync.changed()
+    assert not bench.sync.read_notices()
     bench.kernel.waiting.append(Notice(RTM_NEWADDR, 0, bytes(24), 0))
-    assert bench.sync.changed()
+    assert bench.sync.read_notices()
     assert bench.refresh() == [({LOOPBACK}, ArpPolicy())]
     bench.kernel.overruns = 1
-    assert bench.sync.changed()
+    assert bench.sync.read_notices()
 
 
 def test_of_other_interfaces_only_one_that_goes_down_calls_for_a_listing(bench: Bench) -> None:
@@ -131,7 +131,7 @@ def test_of_other_interfaces_only_one_that_goes_down_calls_for_a_listing(bench: 
     ):
         data = struct.pack("=IHHIIBxHiII", 32, RTM_NEWLINK, 0, 0, 0, 0, 1, index, flags, change)
         bench.kernel.waiting.append(Notice(RTM_NEWLINK, 0, data, 0))
-        assert bench.sync.changed() == is_relevant
+        assert bench.sync.read_notices() == is_relevant
         bench.refresh()
 
 
@@ -171,9 +171,9 @@ def test_with_local_routes_to_networks_the_kernel_decides(bench: Bench) -> None:
         route("127.0.0.0", 8, RTN_LOCAL, RT_TABLE_LOCAL),
     ):
         bench.kernel.waiting.append(noticed)
-        assert not bench.sync.changed()
+        assert not bench.sync.read_notices()
     bench.kernel.waiting.append(route("10.5.0.0", 16, RTN_LOCAL, RT_TABLE_LOCAL))
-    assert bench.sync.changed()
+    assert bench.sync.read_notices()
     assert bench.refresh() == [({LOOPBACK, LOCAL}, ArpPolicy(by_routes=True))]
 
 

@@ -81,10 +81,10 @@ class Bench:
         self.kernel, self.stack = Kernel(), Stack()
         self.sync = GroupSync(INDEX, self.stack, self.kernel)
 
-    def changed(self, kind: int, index: int = INDEX) -> bool:
+    def read_notices(self, kind: int, index: int = INDEX) -> bool:
         data = struct.pack("=IHHIIBBBBI", 24, kind, 0, 0, 0, 2, 0, 0, 0, index)
         self.kernel.waiting.append(Notice(kind, 0, data, 0))
-        return self.sync.changed()
+        return self.sync.read_notices()
 
 
 @pytest.fixture
@@ -109,13 +109,13 @@ def test_a_refresh_publishes_the_groups_of_both_families(bench: Bench) -> None:
 
 @pytest.mark.parametrize("kind", [RTM_NEWMULTICAST, RTM_DELMULTICAST, RTM_NEWLINK])
 def test_only_notices_of_this_interface_call_for_a_refresh(bench: Bench, kind: int) -> None:
-    assert bench.changed(kind)
-    assert not bench.changed(kind, OTHER)
-    assert not bench.sync.changed()
+    assert bench.read_notices(kind)
+    assert not bench.read_notices(kind, OTHER)
+    assert not bench.sync.read_notices()
 
 
 def test_a_notice_of_a_multicast_router_calls_for_a_refresh(bench: Bench) -> None:
-    assert bench.changed(RTM_NEWNETCONF, OTHER)
+    assert bench.read_notices(RTM_NEWNETCONF, OTHER)
 
 
 @pytest.mark.parametrize(("router", "is_relevant"), [(INDEX, True), (OTHER, False), (-1, True)])
@@ -125,13 +125,13 @@ def test_a_multicast_router_on_another_interface_changes_nothing(
     """-1 (NETCONFA_IFINDEX_ALL) is the host."""
     data = struct.pack("=IHHIIBxxxHHi", 28, RTM_NEWNETCONF, 0, 0, 0, 2, 8, 1, router)
     bench.kernel.waiting.append(Notice(RTM_NEWNETCONF, 0, data, 0))
-    assert bench.sync.changed() == is_relevant
+    assert bench.sync.read_notices() == is_relevant
 
 
 def test_lost_notices_call_for_a_refresh(bench: Bench) -> None:
     bench.kernel.overruns = 1
-    assert bench.sync.changed()
-    assert not bench.sync.changed()
+    assert bench.sync.read_notices()
+    assert not bench.sync.read_notices()
 
 
 def test_the_all_multicast_mode_is_published_when_it_changes(bench: Bench) -> None:
@@ -196,7 +196,7 @@ def test_a_multicast_router_receives_the_groups_that_its_routes_take(bench: Benc
     bench.sync.refresh()
     assert bench.stack.received == {VRRP, MDNS6}
     assert bench.kernel.heard == [(6, 10)]
-    assert bench.changed(RTM_NEWROUTE)
+    assert bench.read_notices(RTM_NEWROUTE)
     bench.kernel.receives_all = False
     bench.sync.refresh()
     assert bench.stack.received == {VRRP}

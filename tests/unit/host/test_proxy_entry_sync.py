@@ -77,7 +77,7 @@ def test_a_router_answers_for_its_entries_and_in_ipv6_only_by_proxy_ndp(
 
 
 def test_only_notices_of_this_interface_call_for_a_refresh(bench: Bench) -> None:
-    assert not bench.sync.changed()
+    assert not bench.sync.read_notices()
 
 
 def test_a_message_of_a_proxy_entry_has_interface_and_address() -> None:

@@ -116,7 +116,7 @@ def test_single_addresses_are_published_while_they_are_behind_us(bench: Bench) -
     assert bench.kernel.is_listening
     bench.kernel.behind = {ip_address("192.0.2.9")}
     bench.kernel.waiting.append(Notice(24, 0, bytes(28), 0))
-    assert bench.sync.changed()
+    assert bench.sync.read_notices()
     (rules,) = bench.refresh()
     assert rules.behind == {ip_address("192.0.2.9")}
     assert bench.refresh() == []
@@ -133,7 +133,7 @@ def test_the_hosts_of_a_large_network_are_listened_for_as_the_kernel_knows_them(
     bench.refresh()
     assert bench.kernel.listings == 1, "routes are listed again only after a notice"
     bench.kernel.overruns = 1
-    assert bench.sync.changed()
+    assert bench.sync.read_notices()
     bench.refresh()
     assert bench.kernel.listings == 2
     bench.by_routes = True
@@ -146,7 +146,7 @@ def test_only_routes_of_single_hosts_make_it_list_the_routes_again(bench: Bench)
     bench.refresh()
     for network, listings in (("::/0", 1), ("fd77:9::/64", 1), (f"{ROUTED}/128", 2)):
         bench.kernel.waiting.append(Notice(RTM_NEWROUTE, 0, message(network, "fe80::1"), 0))
-        assert bench.sync.changed()
+        assert bench.sync.read_notices()
         bench.refresh()
         assert bench.kernel.listings == listings
 

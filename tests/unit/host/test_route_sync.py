@@ -139,7 +139,7 @@ class Bench:
         return self.endpoint.heard()
 
     def follow(self) -> list[str]:
-        if self.route_sync.changed():
+        if self.route_sync.read_notices():
             return self.refresh()
         return []
 
@@ -186,7 +186,7 @@ def test_a_link_that_was_down_for_a_moment_is_reported_once(bench: Bench) -> Non
         assert first is not None
         assert not first.was_down
         bench.kernel.notify_link(RTM_NEWLINK, flags=flags)
-        assert bench.route_sync.changed()
+        assert bench.route_sync.read_notices()
         link = bench.route_sync.refresh()
         assert link is not None
         assert (link.up, link.was_down) == (True, was_down)
@@ -276,7 +276,7 @@ def test_an_interface_that_is_gone_is_none_and_publishes_nothing(bench: Bench) -
     bench.refresh()
     bench.kernel.present = False
     bench.kernel.notify_link(RTM_NEWLINK)
-    assert bench.route_sync.changed()
+    assert bench.route_sync.read_notices()
     assert bench.route_sync.refresh() is None
     assert bench.endpoint.heard() == []
 

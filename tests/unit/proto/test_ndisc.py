@@ -261,7 +261,7 @@ def test_a_router_solicitation_is_handed_on_and_teaches_the_asker() -> None:
 def test_a_redirect_teaches_where_its_target_is() -> None:
     bench = Bench()
     router, better = IPv6Address("fe80::99"), PEER_V6
-    bench.host.carry_out(bench.host.engine.gateway_changed(bench.now, router, is_used=True))
+    bench.host.carry_out(bench.host.engine.note_gateway(bench.now, router, is_used=True))
     bench.nd(Redirect(router, OUR_V6, better, ELSEWHERE, PEER))
     info = bench.neighbour(PEER_TEXT)
     assert info is not None
@@ -280,7 +280,7 @@ def test_invented_redirects_make_few_neighbours_and_reach_the_stack() -> None:
     """Any host can send them in a router's name."""
     bench = Bench()
     router = IPv6Address("fe80::99")
-    bench.host.carry_out(bench.host.engine.gateway_changed(bench.now, router, is_used=True))
+    bench.host.carry_out(bench.host.engine.note_gateway(bench.now, router, is_used=True))
     for number in range(1000):
         target = IPv6Address(f"fe80::8:{number:x}")
         bench.nd(Redirect(router, OUR_V6, target, ELSEWHERE, PEER))
@@ -296,7 +296,7 @@ def test_invented_redirects_make_few_neighbours_and_reach_the_stack() -> None:
 def test_a_redirect_to_ourselves_teaches_nothing() -> None:
     bench = Bench()
     router = IPv6Address("fe80::99")
-    bench.host.carry_out(bench.host.engine.gateway_changed(bench.now, router, is_used=True))
+    bench.host.carry_out(bench.host.engine.note_gateway(bench.now, router, is_used=True))
     bench.nd(Redirect(router, OUR_V6, OUR_V6, ELSEWHERE, PEER))
     assert bench.host.engine.neighbours(bench.now) == []
 

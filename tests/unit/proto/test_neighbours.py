@@ -349,7 +349,7 @@ def test_a_scan_repeats_few_broadcasts_and_a_gateway_is_asked_for_three_times() 
     for host in hosts:
         bench.send(host)
     bench.host.carry_out(
-        bench.host.engine.gateway_changed(bench.now, IPv4Address(gateway), is_used=True)
+        bench.host.engine.note_gateway(bench.now, IPv4Address(gateway), is_used=True)
     )
     bench.send(gateway)
     bench.run(2.9)

@@ -532,11 +532,11 @@ def test_a_gateway_of_a_route_is_probed_as_soon_as_a_router() -> None:
     answer_to = str(gateway.ip)
     bench.send(answer_to)
     answer(bench, gateway)
-    bench.host.carry_out(bench.host.engine.gateway_changed(bench.now, gateway.ip, is_used=True))
+    bench.host.carry_out(bench.host.engine.note_gateway(bench.now, gateway.ip, is_used=True))
     use(bench, gateway, 9.5)
     info = bench.neighbour(answer_to)
     assert info is None or info.hwaddr is None
-    bench.host.carry_out(bench.host.engine.gateway_changed(bench.now, gateway.ip, is_used=False))
+    bench.host.carry_out(bench.host.engine.note_gateway(bench.now, gateway.ip, is_used=False))
     bench.clear()
     bench.run(5)
     bench.send(answer_to)

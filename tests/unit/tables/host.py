@@ -208,7 +208,7 @@ class DuplicateAddresses(Filling):
         self._table = Duplicates("ib0", Mock(asyncio.AbstractEventLoop))
 
     def add(self, number: int) -> None:
-        self._table.lost(host4(number), _Holder())
+        self._table.note_lost(host4(number), _Holder())
 
     def __len__(self) -> int:
         return len(self._table._backoffs)

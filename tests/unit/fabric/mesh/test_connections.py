@@ -191,8 +191,8 @@ def test_messages_and_memberships_go_both_ways(desk: Desk) -> None:
     learned: queue.SimpleQueue[tuple[HwAddr, tuple[IpAddress, ...]]] = queue.SimpleQueue()
     desk.connections.listen(lambda *what: learned.put(what), lambda _: None)
     handle, _ = desk.meet()
-    desk.connections.joined(GROUP)
-    desk.connections.left(GROUP)
+    desk.connections.note_joined(GROUP)
+    desk.connections.note_left(GROUP)
     desk.connections.announce([ip_address("10.9.0.1")])
     assert [
         call[2][0] for call in desk.core.take("send_control", "send_control", "send_control")
@@ -293,7 +293,7 @@ def test_a_call_that_blocks_stops_nobody_and_is_given_up_at_the_end(
     Channel.now.emit(T.UNREACHABLE, cm_id)
     desk.core.take("remove")
     desk.core.emit(handle, GONE)
-    desk.connections.joined(GROUP)  # the lock is free
+    desk.connections.note_joined(GROUP)  # the lock is free
     assert desk.device.destroyed.empty()
     gate.set()
     desk.core.take("forget")
@@ -306,4 +306,4 @@ def test_the_end_destroys_what_is_there(desk: Desk) -> None:
     desk.connections.close()
     assert desk.device.destroyed.get(timeout=WAIT_S)
     assert Channel.now.closed
-    desk.connections.joined(GROUP)  # ignored
+    desk.connections.note_joined(GROUP)  # ignored

@@ -138,7 +138,7 @@ def test_names_are_looked_up_again_soon_without_an_address_and_after_a_loss(
         assert delivered.get(timeout=WAIT_S) == {Locator(ip_address("10.0.0.1"), MESH_PORT)}
         assert caplog.text.count("peer peers.test: Name or service not known") == 3  # 1, 2, 5
         assert len(answers) == 1
-        source.lost()
+        source.note_lost()
         assert delivered.get(timeout=WAIT_S) == {Locator(ip_address("10.0.0.2"), MESH_PORT)}
     finally:
         source.close()
