@@ -20,6 +20,7 @@ Where to look:
 - `lab`: ipoibu lab
 - `lab_doctor`: ipoibu lab doctor
 - `lab_machines`: ipoibu lab --guests
+- `lab_userland`: ipoibu lab userland
 - `log`: ipoibu log
 - `log_format`: the form of log lines on standard error, and their priorities in the journal
 - `main`: the ipoibu command

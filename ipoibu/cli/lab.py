@@ -28,7 +28,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "lab",
         help="hosts in network namespaces or in virtual machines, for demonstrations and tests",
-        usage="ipoibu lab [options] [doctor] [-- COMMAND ...]",
+        usage="ipoibu lab [options] [doctor | userland ACTION ...] [-- COMMAND ...]",
         description="Build hosts in network namespaces, each with an interface ib0; check that"
         " they reach each other (--check), run COMMAND in the first one, or wait for Ctrl-C."
         " With --guests: boot two virtual machines with RDMA drivers of the kernel, one with ipoibu and one"
@@ -42,9 +42,28 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "action",
         nargs="?",
-        choices=["doctor"],
-        metavar="doctor",
-        help="only say what this host lacks for the lab and its machines, and how to mend it",
+        choices=["doctor", "userland"],
+        metavar="ACTION",
+        help="instead of a lab: `doctor` says what this host lacks for the lab and its machines, and how to"
+        " mend it; `userland build`, `fetch SOURCE`, `list`, `path` and `verify` are about the programs and"
+        " libraries of machines on hosts that lack them",
+    )
+    parser.add_argument("words", nargs="*", metavar="WORD", help="what the action needs")
+    parser.add_argument(
+        "--sha256", metavar="DIGEST", help="what `fetch` expects, if there is no file SOURCE.sha256"
+    )
+    parser.add_argument(
+        "--add",
+        metavar="PACKAGE",
+        action="append",
+        default=[],
+        help="a Debian package that `userland build` adds; may be repeated",
+    )
+    parser.add_argument(
+        "--suite", metavar="SUITE", help="the release of Debian for `userland build`"
+    )
+    parser.add_argument(
+        "--output", metavar="DIRECTORY", help="where `userland build` leaves its file"
     )
     parser.add_argument(
         "--hosts", metavar="N", type=_number, help="the number of hosts; 2 by default"
@@ -91,6 +110,10 @@ def run(options: argparse.Namespace) -> int:
         from ipoibu.cli import lab_doctor
 
         return lab_doctor.run(options)
+    if options.action == "userland":
+        from ipoibu.cli import lab_userland
+
+        return lab_userland.run(options)
     if options.guests:
         from ipoibu.cli import lab_machines
 

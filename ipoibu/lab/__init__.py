@@ -18,6 +18,7 @@ Where to look:
 - `subnet`: the subnet of a lab of InfiniBand hosts
 - `underlay`: routed underlays of a lab
 - `user_namespace`: labs of ordinary users
+- `userland`: Userlands of lab machines: the programs and libraries of a machine, for hosts that lack them
 - `machines`: Virtual machines: kernels of User-mode Linux with real RDMA drivers, without RDMA hardware
 
 It imports: `base`, `daemon`, `fabric`, `host`, `lab.machines`, `rootless`, `sandbox`.
