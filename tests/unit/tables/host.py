@@ -244,7 +244,7 @@ class AskedGateways(Filling):
         self._table = cast(Any, Shell.__new__(Shell))
         self._table._asked, self._table._gateways = set(), Counter()
         self._table._loop = SimpleNamespace(time=lambda: 0.0)
-        self._table._engine = SimpleNamespace(gateway_changed=lambda now, ip, is_used: ())
+        self._table._engine = SimpleNamespace(note_gateway=lambda now, ip, is_used: ())
         self._table.perform = lambda effects: None
 
     def add(self, number: int) -> None:
