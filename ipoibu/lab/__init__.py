@@ -15,6 +15,7 @@ Where to look:
 - `ibsim_host`: python -m ipoibu.lab.ibsim_host NETNS ARGUMENT ...
 - `namespace`: named network namespaces, as ip netns makes them
 - `namespace_lab`: hosts in network namespaces on one wire, for demonstrations, tests and benchmarks
+- `pytest_plugin`: the fixture `lab` of pytest
 - `subnet`: the subnet of a lab of InfiniBand hosts
 - `underlay`: routed underlays of a lab
 - `user_namespace`: labs of ordinary users
