@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.capture import Capture
-from ipoibu.lab.machines.impairment import MEND_COMMAND, impair_command, impairments
-from ipoibu.lab.machines.runner import INFINIBAND, run, shell
+from ipoibu.base.errors import UsageError
+from ipoibu.lab import Lab
 
 pytestmark = pytest.mark.lab
 
@@ -29,37 +27,35 @@ def frames(path: Path, filters: str) -> int:
 def test_a_fifth_of_the_frames_is_lost_and_the_capture_has_the_others(
     lab_kernel: Path, tmp_path: Path
 ) -> None:
-    impair = shlex.join(impair_command(impairments(["a:loss 20%"], "ab")["a"]))
-    script = f"""
-        link_up vec0; rdma_up rxe0 rxe vec0
-        ip link set ib0 up; ip addr add 10.9.0.$LAB_INDEX/24 dev ib0
-        meet up
-        if ((LAB_INDEX == 1)); then
-            reach 10.9.0.2
-            {impair}
-            ping -q -c {PINGS} -i 0.002 10.9.0.2 || true
-            tc -s qdisc show dev vec0
-            {shlex.join(MEND_COMMAND)}
-            reach 10.9.0.2
-        fi
-        meet done
-    """
     path = tmp_path / "wire.pcapng"
-    with Capture(path, "ab") as capture:
-        results = run(
-            lab_kernel,
-            [shell(script)] * 2,
-            directory=tmp_path,
-            kernel_arguments=[INFINIBAND] * 2,
-            capture=capture,
-        )
-    output = results[0].check().output
-    results[1].check()
-    match = re.search(rf"{PINGS} packets transmitted, (\d+) received", output)
-    assert match is not None
-    assert int(match[1]) < PINGS - 25  # five standard deviations
+    with Lab(2, kernel=lab_kernel, impair="b:delay 1ms", capture=path) as lab:
+        lab.a.succeed(f"ping -c 1 -W 10 {lab.b.ipv4}")
+        shown = "tc qdisc show dev vec0"
+        assert "delay 1ms" in lab.b.succeed(shown)
+        assert "netem" not in lab.a.succeed(shown)
+        lab.mend()
+        lab.impair("loss 20%", "a")
+        assert "netem" not in lab.b.succeed(shown)
+        _, output = lab.a.execute(f"ping -q -c {PINGS} -i 0.002 {lab.b.ipv4}")
+        match = re.search(rf"{PINGS} packets transmitted, (\d+) received", output)
+        assert match is not None
+        assert int(match[1]) < PINGS - 25  # five standard deviations
+        lab.mend("a")
+        assert "netem" not in lab.a.succeed(shown)
+        with pytest.raises(UsageError, match="no machine 'c' but a, b"):
+            lab.impair("loss 20%", "c")
+        with pytest.raises(UsageError, match="Unknown loss parameter"):
+            lab.impair("loss x")
     requests = frames(path, 'frame.interface_name == "a" && infiniband && icmp.type == 8')
-    assert PINGS - 100 < requests < PINGS - 25 + 2
+    assert PINGS - 100 < requests <= PINGS - 25 + 1
     assert frames(path, 'frame.interface_name == "b" && infiniband && icmp.type == 0') > 100
     assert frames(path, "_ws.malformed") == 0
-    assert capture.dropped_frames == 0
+    assert lab.capture is not None
+    assert (lab.capture.frames > requests, lab.capture.dropped_frames) == (True, 0)
+
+
+def test_wrong_words_are_refused_before_anything_boots(tmp_path: Path) -> None:
+    path = tmp_path / "wire.pcapng"
+    with pytest.raises(UsageError, match="tc says: Unknown loss parameter"):
+        Lab(2, impair="loss much", capture=path)
+    assert not path.exists()

@@ -18,7 +18,7 @@ from typing import Final
 from ipoibu.base.errors import UsageError
 
 WIRE: Final = "vec0"
-MEND_COMMAND: Final = ("tc", "qdisc", "delete", "dev", WIRE, "root")
+MEND_COMMAND: Final = ("tc", "qdisc", "replace", "dev", WIRE, "root", "pfifo_fast")  # as at first
 NOWHERE: Final = "lab-nowhere"  # no host has this device, so a tc that gets so far changes nothing
 TC_S: Final = 30.0
 

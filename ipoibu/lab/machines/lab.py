@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,8 @@ from ipoibu.base.closing import Starting
 from ipoibu.base.errors import UsageError
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.machines.agent import Agent, MachineEnded
+from ipoibu.lab.machines.capture import Capture
+from ipoibu.lab.machines.impairment import MEND_COMMAND, impair_command, impairments
 from ipoibu.lab.machines.machine import CommandFailed, Machine
 from ipoibu.lab.machines.mounts import INSIDE, Share
 from ipoibu.lab.machines.plan import PARTITIONS, plan
@@ -51,7 +53,9 @@ class Lab(Starting):
     `partitions` is a partitions.conf. `share` (`DIR` or `DIR:ro`) is /src in each machine: a writable copy,
     or the directory itself, read-only. `output` is a new directory, which stays: /run/lab in the machines,
     with each one's output and kernel log. `kernel` is a release, or the path of a kernel; `memory`, in
-    MiB, is that of each machine. `print_output` gets what commands write as it comes, on threads of the lab.
+    MiB, is that of each machine. `impair` has netem's words, such as `loss 1% delay 5ms` or `a:loss 5%`,
+    which apply once the machines are set up. `capture` is the file for the frames on the wire; `lab.capture`
+    counts them. `print_output` gets what commands write as it comes, on threads of the lab.
 
     Enter it in a thread that outlives it: machines end with the thread that has started them. Any thread
     may use its machines. `UsageError` for wrong words, `LabError` if the host lacks something,
@@ -71,6 +75,8 @@ class Lab(Starting):
         share: str | Path | None = None,
         output: str | Path | None = None,
         memory: int = MEMORY_MIB,
+        impair: str | Sequence[str] = (),
+        capture: str | Path | None = None,
         tolerate_warnings: bool = False,
         print_output: Output | None = None,
     ) -> None:
@@ -78,6 +84,12 @@ class Lab(Starting):
         file = None if partitions is None else Path(partitions)
         self.plans: Final = plan(guests, ipoib, fabric, mode, file)
         self.guests: tuple[Machine, ...] = ()
+        self._names = [it.name for it in self.plans]
+        self._impairments = impairments(
+            [impair] if isinstance(impair, str) else impair, self._names
+        )
+        self._capture_file = None if capture is None else Path(capture)
+        self.capture: Capture | None = None
         self._partitions = file
         self._kernel = kernel
         self._share = None if share is None else Share.parse(str(share))
@@ -104,7 +116,9 @@ class Lab(Starting):
         if self._partitions is not None:
             (self.directory / PARTITIONS).write_bytes(self._partitions.read_bytes())
         with contextlib.ExitStack() as lines:
-            wire = self._stack.enter_context(Wire(len(self.plans)))
+            if self._capture_file is not None:
+                self.capture = self._stack.enter_context(Capture(self._capture_file, self._names))
+            wire = self._stack.enter_context(Wire(len(self.plans), self.capture))
             self._boot(kernel, wire, lines)
         deadline = time.monotonic() + BOOT_S
         for index, agent in enumerate(self._agents):
@@ -113,7 +127,23 @@ class Lab(Starting):
                     raise self._failure(index, f"did not boot within {BOOT_S:g} s")
             except MachineEnded as error:
                 raise self._failure(index) from error
-        self._set_up()
+        self._run_in_all(
+            {it.name: shell(it.setup) for it in self.plans}, "the setup of the machine"
+        )
+        self._impair(self._impairments)
+
+    def impair(self, words: str, *names: str) -> None:
+        """Let the wire lose, delay and so on what the machines `names`, or all, send: in the words of netem.
+
+        They replace what has been said of a machine before. `UsageError` for words that tc refuses.
+        """
+        self._impair(impairments([words], self._known(names)))
+
+    def mend(self, *names: str) -> None:
+        """Let the wire carry all frames of the machines `names`, or of all, at once."""
+        self._run_in_all(
+            {name: list(MEND_COMMAND) for name in self._known(names)}, "to mend the wire"
+        )
 
     def close(self) -> None:
         """End the machines; leave nothing behind but `output`. `failure` then says what went wrong."""
@@ -187,17 +217,26 @@ class Lab(Starting):
 
         return log
 
-    def _set_up(self) -> None:
-        commands = [
-            (machine, machine.run_words(shell(it.setup)))
-            for machine, it in zip(self.guests, self.plans, strict=True)
-        ]
+    def _known(self, names: Sequence[str]) -> Sequence[str]:
+        for name in names:
+            if name not in self._names:
+                raise UsageError(f"there is no machine {name!r} but {', '.join(self._names)}")
+        return names or self._names
+
+    def _impair(self, words: dict[str, tuple[str, ...]]) -> None:
+        self._run_in_all(
+            {name: impair_command(its) for name, its in words.items()}, "to impair the wire"
+        )
+
+    def _run_in_all(self, commands: dict[str, list[str]], what: str) -> None:
+        """Run a command in each machine that has one, side by side; `CommandFailed` names it `what`."""
+        machines = [machine for machine in self.guests if machine.name in commands]
+        started = [(machine, machine.run_words(commands[machine.name])) for machine in machines]
         deadline = time.monotonic() + SETUP_S
-        for machine, command in commands:
+        for machine, command in started:
             status = machine.wait_for(command, deadline - time.monotonic())
             if status != 0:
-                text = str(command.output)
-                raise CommandFailed(machine.name, "the setup of the machine", status, text)
+                raise CommandFailed(machine.name, what, status, str(command.output))
 
     def _failure(self, index: int, reason: str = "the machine ended") -> MachineFailed:
         """Return the error of a machine that has ended, or end it now for a reason."""
