@@ -27,21 +27,42 @@ def run(options: argparse.Namespace) -> int:
 
 def _findings() -> Iterator[Finding]:
     from ipoibu.doctor import lab as doctor
-    from ipoibu.doctor.machine import tun
-    from ipoibu.lab import ibsim
+    from ipoibu.lab.machines.kinship import be_traced
     from ipoibu.lab.machines.memory import places
-    from ipoibu.lab.machines.mounts import INSIDE
-    from ipoibu.lab.machines.runner import MEMORY_MIB, be_traced, check_kernel
-    from ipoibu.lab.user_namespace import enter_user_namespace
+    from ipoibu.lab.machines.mounts import INSIDE, lacking
+    from ipoibu.lab.machines.runner import MEMORY_MIB, check_kernel
+    from ipoibu.lab.userland.image import cached
 
-    yield doctor.namespaces(enter_user_namespace)
-    yield tun()
-    yield doctor.simulator(ibsim.PACKAGES, ibsim.missing())
+    yield from _hosts_in_namespaces()
     yield doctor.processor()
     yield doctor.tracing(be_traced)
     needed_bytes = 2 * MEMORY_MIB << 20
     yield doctor.memory(needed_bytes, [(it.path, it.lack) for it in places(needed_bytes)])
     yield doctor.path(INSIDE, Path(tempfile.gettempdir()))
     yield doctor.kernel(*check_kernel())
-    yield from doctor.programs()
-    yield doctor.verbs()
+    missing = lacking(runs_ipoibu=False)
+    userlands = [str(each) for each in cached()]
+    yield doctor.userland(missing, userlands)
+    if missing and userlands:
+        yield from doctor.programs(doctor.STARTERS, {})
+    else:
+        yield from doctor.programs()
+        yield doctor.verbs()
+
+
+def _hosts_in_namespaces() -> Iterator[Finding]:
+    """Check what hosts in namespaces need, among it ipoibu's C core: machines do without."""
+    from ipoibu.doctor import lab as doctor
+
+    try:
+        from ipoibu.doctor.machine import tun
+        from ipoibu.lab import ibsim
+        from ipoibu.lab.user_namespace import enter_user_namespace
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("ipoibu."):
+            raise
+        yield doctor.without_core()
+        return
+    yield doctor.namespaces(enter_user_namespace)
+    yield tun()
+    yield doctor.simulator(ibsim.PACKAGES, ibsim.missing())

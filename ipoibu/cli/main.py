@@ -47,7 +47,9 @@ def _run(argv: list[str]) -> int:
     if argv[:1] in (["lab"], ["run"]) and "--" in argv:  # other commands leave it to argparse
         at = argv.index("--")
         arguments, rest = argv[:at], argv[at + 1 :]
-    commands = [name for name in COMMANDS if [name] == arguments[:1]] or COMMANDS
+    commands = [name for name in COMMANDS if [name] == arguments[:1]]
+    if not commands and arguments[:1] != ["--version"]:
+        commands = list(COMMANDS)
     options = build(commands).parse_args(arguments)
     options.rest = rest
     code = options.run(options)

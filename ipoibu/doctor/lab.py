@@ -31,6 +31,8 @@ PROGRAMS: Final = {
     "rdmacm-utils": ("rping",),
     "socat": ("socat",),
 }
+# What boots machines, whatever their own programs are.
+STARTERS: Final = {"util-linux": ("setpriv", "taskset")}
 YAMA: Final = Path("/proc/sys/kernel/yama/ptrace_scope")
 SHM: Final = Path("/dev/shm")
 
@@ -42,6 +44,12 @@ def namespaces(enter: Callable[[], object]) -> Finding:
         return Finding("lab_namespaces", "ok", "network namespaces may be created")
     detail, _, remedy = refusal.partition(": ")
     return Finding("lab_namespaces", "fail", detail, remedy or "run as root: sudo")
+
+
+def without_core() -> Finding:
+    """Say what a copy of ipoibu without compiled modules can do."""
+    detail = "only machines run: this copy of ipoibu has no C core, which hosts in namespaces need"
+    return Finding("lab_namespaces", "info", detail, "pip install ipoibu")
 
 
 def simulator(packages: Sequence[str], missing: Sequence[str]) -> Finding:
@@ -126,6 +134,19 @@ def kernel(status: int, said: str, *, is_root: bool | None = None) -> Finding:
     return Finding(name, "fail", f"{begin}, and lacks {packages}", remedy)
 
 
+def userland(missing: Sequence[str], userlands: Sequence[str]) -> Finding:
+    """Check what machines have as their root: the host's tree, unless programs are `missing` there, or else
+    the first of `userlands`."""
+    name = "machine_userland"
+    if not missing:
+        return Finding(name, "ok", "machines have the host's own programs")
+    lacks = f"the host lacks {', '.join(missing)}"
+    if userlands:
+        return Finding(name, "ok", f"machines have the userland {userlands[0]}, because {lacks}")
+    remedy = "ipoibu lab userland fetch SOURCE, or install them"
+    return Finding(name, "fail", f"{lacks}, and there is no userland here", remedy)
+
+
 def programs(
     boot: Mapping[str, Sequence[str]] = BOOT_PROGRAMS,
     further: Mapping[str, Sequence[str]] = PROGRAMS,
@@ -140,6 +161,8 @@ def programs(
             for package, wanted in table.items()
         }
         missing = [program for each in lacking.values() for program in each]
+        if not table:
+            continue
         if missing:
             packages = " ".join(package for package, each in lacking.items() if each)
             detail = f"the host has no {', '.join(missing)}"

@@ -16,13 +16,14 @@ Where to look:
 - `junit`: the results as JUnit XML
 - `tap`: the results in the Test Anything Protocol
 - `memory`: where their memory is
+- `kinship`: what a process asks of the kernel about its children
 - `link`: one link of two hosts
 - `judge`: the kernel's own ib_ipoib as the judge
 - `__main__`: runs a script in machines by hand
 - `inside`: what runs in a machine
 - `scenarios`: what hosts of `ipoibu lab` and `bench` do
 
-It imports: `base`, `fabric`, `lab.directory`, `lab.errors`, `sandbox`.
+It imports: `base`, `fabric`, `lab.directory`, `lab.errors`, `lab.userland`.
 
 Not here:
 

@@ -23,7 +23,7 @@ from ipoibu.lab.machines.agent import Agent, MachineEnded
 from ipoibu.lab.machines.capture import Capture
 from ipoibu.lab.machines.impairment import MEND_COMMAND, impair_command, impairments
 from ipoibu.lab.machines.machine import CommandFailed, Machine
-from ipoibu.lab.machines.mounts import INSIDE, Share
+from ipoibu.lab.machines.mounts import INSIDE, Share, choose_root
 from ipoibu.lab.machines.plan import PARTITIONS, plan
 from ipoibu.lab.machines.runner import (
     MEMORY_MIB,
@@ -52,7 +52,8 @@ class Lab(Starting):
     `kernel,ipoibu`; `fabric` is `ib`, `roce` or `iwarp`; `mode` is `datagram` or `connected`;
     `partitions` is a partitions.conf. `share` (`DIR` or `DIR:ro`) is /src in each machine: a writable copy,
     or the directory itself, read-only. `output` is a new directory, which stays: /run/lab in the machines,
-    with each one's output and kernel log. `kernel` is a release, or the path of a kernel; `memory`, in
+    with each one's output and kernel log. `userland` has the machines' programs: `host`, `auto`, or the
+    directory, archive or URL of one. `kernel` is a release, or the path of a kernel; `memory`, in
     MiB, is that of each machine. `impair` has netem's words, such as `loss 1% delay 5ms` or `a:loss 5%`,
     which apply once the machines are set up. `capture` is the file for the frames on the wire; `lab.capture`
     counts them. `print_output` gets what commands write as it comes, on threads of the lab.
@@ -77,6 +78,7 @@ class Lab(Starting):
         memory: int = MEMORY_MIB,
         impair: str | Sequence[str] = (),
         capture: str | Path | None = None,
+        userland: str | None = None,
         tolerate_warnings: bool = False,
         print_output: Output | None = None,
     ) -> None:
@@ -92,6 +94,7 @@ class Lab(Starting):
         self.capture: Capture | None = None
         self._partitions = file
         self._kernel = kernel
+        self._userland = userland
         self._share = None if share is None else Share.parse(str(share))
         self._output = None if output is None else Path(output)
         self._memory_mib = memory
@@ -111,6 +114,8 @@ class Lab(Starting):
 
     def start(self) -> None:
         """Boot the machines, and return when each has its devices and addresses; `with` calls it."""
+        kinds = {it.kind for it in self.plans}
+        self._root = choose_root(self._userland, runs_ipoibu="ipoibu" in kinds)
         kernel = self._kernel if isinstance(self._kernel, Path) else find_kernel(self._kernel)
         self.directory = self._make_directory()
         if self._partitions is not None:
@@ -196,6 +201,7 @@ class Lab(Starting):
                 kernel_arguments=it.kernel_arguments,
                 agent_fd=theirs.fileno(),
                 is_writable=self._share is not None,
+                root=self._root,
                 share=self._share,
                 tolerates_warnings=self._tolerates_warnings,
             )

@@ -29,11 +29,20 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from ipoibu.base.closing import Starting
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
+from ipoibu.lab.machines.kinship import set_subreaper
 from ipoibu.lab.machines.memory import memory_place
-from ipoibu.lab.machines.mounts import INSIDE, MODULE_COMMANDS, ROOT, SHARE, Share, fstab
+from ipoibu.lab.machines.mounts import (
+    HOST,
+    INSIDE,
+    MODULE_COMMANDS,
+    ROOT,
+    SHARE,
+    Root,
+    Share,
+    fstab,
+)
 from ipoibu.lab.machines.stream import Stream
 from ipoibu.lab.machines.wire import Wire
-from ipoibu.sandbox.libc import PR_SET_CHILD_SUBREAPER, prctl, syscall
 
 if TYPE_CHECKING:
     from ipoibu.lab.machines.capture import Capture
@@ -46,8 +55,6 @@ GRACE_S = 3.0  # the other machines get this long to end when one machine has fa
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
 BUILT_IN = ("modules.builtin", "modules.builtin.modinfo")  # beside the kernel; kmod reads them
 INITS = ("lab", "systemd")  # process 1 of a machine
-
-PTRACE = 101  # its number on x86_64: asm/unistd_64.h
 
 # Kernel argument: rxe devices look like InfiniBand ports (kernel/sources, rxe_ib.c).
 INFINIBAND = ("rdma_rxe.ib=1",)
@@ -126,11 +133,6 @@ def check_kernel() -> tuple[int, str]:
     """Return the exit status and the last line of `build --check`, which builds nothing."""
     build = subprocess.run(["bash", BUILD, "--check"], capture_output=True, text=True, check=False)
     return build.returncode, _tail(build.stdout or build.stderr, 1)
-
-
-def be_traced() -> None:
-    """Let the parent trace this process, as a machine's kernel traces its own; OSError if it may not."""
-    syscall(PTRACE, 0, 0, 0, 0)  # PTRACE_TRACEME
 
 
 def shell(script: str) -> list[str]:
@@ -301,6 +303,7 @@ class LabMachine(Starting):
         agent_fd: int | None = None,
         is_writable: bool = False,
         init: str = "lab",
+        root: Root = HOST,
         share: Share | None = None,
         tolerates_warnings: bool = False,
     ) -> None:
@@ -310,13 +313,13 @@ class LabMachine(Starting):
         `wire_fd` does. `cpu` is the host's CPU that the machine is bound to: its kernel and the
         processes of its programs take turns, and waking another CPU for each turn takes long.
         `agent_fd` is the other end of the machine's line /dev/ttyS1. A writable machine may change all
-        files, which are the host's, for itself; so may one that has a `share`, which needs that. `init`
+        files of `root` for itself; so may one that has a `share`, which needs that. `init`
         is process 1: "systemd" needs a kernel of the flavour full, and makes the machine writable. Only a
         panic or an Oops fails a machine that `tolerates_warnings`.
         """
         if init not in INITS:
             raise LabError(f"no process 1 {init}; there are: {' '.join(INITS)}")
-        for path in (directory, INSIDE, *([share.path] if share else [])):
+        for path in (directory, *root.paths(), *([share.path] if share else [])):
             if re.search(r'[\s,"]', str(path)):
                 raise LabError(f"the kernel command line cannot carry this path: {path}")
         self.name = name
@@ -334,6 +337,7 @@ class LabMachine(Starting):
         self._agent_fd = agent_fd
         self._is_writable = is_writable or share is not None or init == "systemd"
         self._init = init
+        self._root = root
         self._share = share
         self._tolerates_warnings = tolerates_warnings
         self._process: subprocess.Popen[bytes] | None = None
@@ -363,7 +367,7 @@ class LabMachine(Starting):
             (here / name).write_bytes(built_in.read_bytes() if built_in.exists() else b"")
         (here / "command").write_text(self._script())
         (here / "command").chmod(0o755)
-        (here / "fstab").write_text(fstab(self.directory, self._share))
+        (here / "fstab").write_text(fstab(self.directory, self._share, self._root))
         self._started_s = time.monotonic()
         self._streams = [Stream(here / "output", self._copy_to), Stream(here / "kernel.log")]
         inherited = [stream.write_fd for stream in self._streams]
@@ -437,13 +441,13 @@ class LabMachine(Starting):
             return
         # UML runs each machine process in a host process of its session. Those outlive a killed kernel
         # for a moment as orphans: adopt and reap them, since process 1 of a container may not.
-        _set_subreaper(True)
+        set_subreaper(True)
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             _reap_group(self._process.pid)
         finally:
-            _set_subreaper(False)
+            set_subreaper(False)
         os.close(self.pidfd)
         self.pidfd = -1
         for stream in self._streams:
@@ -459,7 +463,7 @@ class LabMachine(Starting):
             *("setpriv", "--pdeathsig", "KILL", str(self._kernel)),
             f"mem={self._mem_mib}M",
             "bonding.max_bonds=0",  # no bond0 that nobody asked for
-            *("root=/dev/root", "rootfstype=hostfs", "hostfs=/", "ro", f"init={INSIDE}/init"),
+            *self._root.kernel_arguments(),
             *("con=null", "ssl=null", "console=tty0"),
             *(f"con0=null,fd:{kernel_log}", f"ssl0=null,fd:{output}"),
             *(f"uml_dir={here}/uml/", f"umid={self.name}"),
@@ -487,18 +491,16 @@ class LabMachine(Starting):
             "LAB_INDEX": str(self._index),
             "LAB_INSIDE": str(INSIDE),
             "LAB_NAME": self.name,
-            "PATH": f"{Path(sys.executable).parent}:/run/lab/{self.name}/commands:"
-            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
+            **self._root.environment(f"/run/lab/{self.name}/commands"),
             **self._env,
         }
         lines = [
             "#!/bin/bash",
             *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
             f"cd {shlex.quote(str(SHARE if self._share else ROOT))}",
-            f"exec {shlex.join(self._command)}",
+            f"exec {shlex.join(map(self._root.word, self._command))}",
         ]
         return "\n".join(lines) + "\n"
 
@@ -510,11 +512,6 @@ def _reap_group(group: int) -> None:
             os.waitpid(-group, 0)
     except ChildProcessError:
         return
-
-
-def _set_subreaper(on: bool) -> None:
-    """Make this process adopt the orphans among its descendants, or no longer."""
-    prctl(PR_SET_CHILD_SUBREAPER, int(on))
 
 
 def _tail(text: str, lines: int) -> str:

@@ -26,6 +26,7 @@ from ipoibu.lab.userland.image import (
     FORMAT,
     INIT,
     KIND,
+    KMOD,
     MANIFEST,
     SUMS,
     digests,
@@ -273,6 +274,9 @@ def _finish(root: Path) -> None:
         if not path.is_symlink() and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to(target)
+    (root / KMOD.lstrip("/")).touch(0o755)
+    for name in ("modprobe", "lsmod", "modinfo", "rmmod", "insmod", "depmod"):
+        (root / "usr/sbin" / name).symlink_to(f"../bin/{Path(KMOD).name}")
     _add_applets(root)
     for name in ("var/lib", "var/log", "var/cache", "var/tmp", "var/spool"):
         (root / name).mkdir(parents=True, exist_ok=True)

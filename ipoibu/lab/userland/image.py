@@ -27,6 +27,7 @@ MANIFEST: Final = "MANIFEST.json"
 SUMS: Final = "SHA256SUMS"
 FORMAT: Final = 1
 INIT: Final = "/usr/lib/ipoibu/init"  # in the userland: the script `init` of this room
+KMOD: Final = "/usr/bin/kmod"  # the lab covers it by what answers modprobe and lsmod
 UNPACKED_BYTES_MAX: Final = 1 << 30
 _NAME_LENGTH: Final = 16
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -19,6 +20,7 @@ CHECKS = [
     "machine_memory",
     "machine_path",
     "machine_kernel",
+    "machine_userland",
     "machine_boot",
     "machine_programs",
     "machine_verbs",
@@ -48,6 +50,25 @@ def test_a_host_that_lacks_something_is_exit_code_1_and_the_remedy_is_named(
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("fail  machine_ptrace     no process may trace its child")
     assert lines[at + 1].strip() == "mend: mend it"
+
+
+def test_a_copy_without_compiled_modules_has_machines_with_a_userland(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ipoibu.doctor.machine", None)
+    monkeypatch.setattr("ipoibu.lab.machines.mounts.lacking", lambda *, runs_ipoibu: ["rdma"])
+    monkeypatch.setattr("ipoibu.lab.userland.image.cached", lambda: ["/u  Debian bookworm"])
+    main(["lab", "doctor", "--json"])
+    found = {each["check"]: each for each in json.loads(capsys.readouterr().out)}
+    assert "tun" not in found
+    assert "no C core" in found["lab_namespaces"]["detail"]
+    assert found["machine_userland"] == {
+        "check": "machine_userland",
+        "status": "ok",
+        "detail": "machines have the userland /u  Debian bookworm, because the host lacks rdma",
+        "remedy": None,
+    }
+    assert {"machine_boot", "machine_programs", "machine_verbs"} & set(found) == {"machine_boot"}
 
 
 def test_it_runs_no_command(capsys: pytest.CaptureFixture[str]) -> None:

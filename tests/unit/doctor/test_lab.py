@@ -10,7 +10,7 @@ import pytest
 from ipoibu.base.errors import NotPermitted
 from ipoibu.doctor import lab
 from ipoibu.doctor.finding import Finding
-from ipoibu.lab.machines.runner import be_traced
+from ipoibu.lab.machines.kinship import be_traced
 
 SHM = Path("/dev/shm")
 
@@ -144,3 +144,14 @@ def test_programs_that_the_host_lacks() -> None:
 def test_a_host_without_pyverbs() -> None:
     assert lab.verbs(["no_such_module"]).status == "warn"
     assert lab.verbs(["json"]).status == "ok"
+
+
+def test_a_host_without_programs_needs_a_userland() -> None:
+    assert lab.userland([], []).status == "ok"
+    assert lab.userland(["rdma"], ["/u"]).status == "ok"
+    lacking = lab.userland(["rdma"], [])
+    assert (lacking.status, lacking.detail) == (
+        "fail",
+        "the host lacks rdma, and there is no userland here",
+    )
+    assert "userland fetch" in (lacking.remedy or "")
