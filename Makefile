@@ -47,7 +47,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping pr
 
 NIGHTLY := $(addprefix nightly-,releases kernels newer-kernel packages fuzz decoders mutation attack)
 .PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak \
-        lint format lab-kernel virtual-machine venv build deps deps-test clean
+        lint format lab-kernel lab-zipapp virtual-machine venv build deps deps-test clean
 
 help:
 	@echo 'make lab         two hosts talk IP over InfiniBand in user space, and show it'
@@ -60,6 +60,7 @@ help:
 	@echo 'make bench       ten minutes or more of measuring, beside kernel VXLAN and others'
 	@echo 'make docs        the documentation as a site, in build/site/index.html'
 	@echo 'make lab-kernel  the kernel of the lab machines, cached outside the tree'
+	@echo 'make lab-zipapp  the lab as one file, build/ipoibu-lab.pyz, that any Python from 3.11 on runs'
 	@echo 'make virtual-machine  the kernel and the initrd of the machines in tests/netns, cached, too'
 	@echo 'make build       the C core, in place     make venv   .venv with everything to run'
 	@echo 'make format      format Python and C      make clean  remove all build results'
@@ -177,6 +178,11 @@ format: $(VENV)/.dev
 # Fetches a kernel of Debian; in the tests' own network namespaces there is no way to it.
 virtual-machine:
 	@tests/netns/virtual/build
+
+# One file that runs the lab's machines with any Python: packaging/zipapp.
+lab-zipapp: build
+	@mkdir -p build
+	packaging/zipapp/build build/ipoibu-lab.pyz
 
 lab-kernel:
 	@ipoibu/lab/machines/kernel/build
