@@ -19,12 +19,7 @@ static int soft_memory(void *self, void *base, size_t len)
 static void *soft_create_ah(void *self, const struct ipu_dest *dest)
 {
     struct ipu_soft_fabric *soft = self;
-    struct soft_ah_attr attr = {
-        .dgid = dest->gid,
-        .flow_label = dest->flow_label,
-        .traffic_class = dest->traffic_class,
-        .hop_limit = dest->hop_limit,
-    };
+    struct soft_ah_attr attr = ipu_soft_work_path(dest);
     struct soft_ah *ah;
     if (soft->needs_lid && dest->dlid == 0) { /* the engine has not resolved an SA path */
         errno = EHOSTUNREACH;

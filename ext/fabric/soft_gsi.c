@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "fabric/soft_work.h"
 
 enum { GRH_SGID = 8 };
 
@@ -87,12 +88,7 @@ int ipu_soft_gsi_send(struct ipu_soft_gsi *gsi, const struct ipu_dest *dest, uin
         return pkey_index;
     if (gsi->sending == IPU_SOFT_GSI_DEPTH)
         return -EAGAIN; /* completions come with ipu_soft_gsi_receive() */
-    struct soft_ah_attr attr = {
-        .dgid = dest->gid,
-        .flow_label = dest->flow_label,
-        .traffic_class = dest->traffic_class,
-        .hop_limit = dest->hop_limit,
-    };
+    struct soft_ah_attr attr = ipu_soft_work_path(dest);
     struct soft_ah *ah;
     int error = soft_ah_create(*gsi->hca, &attr, &ah);
     if (error < 0)

@@ -5,7 +5,18 @@
 #include "fabric/fabric.h"
 #include "soft/hca.h"
 
-/* The pump's sends and receives as work requests of the built-in HCA. */
+/* What the contract of a fabric says, in the structures of the built-in HCA. */
+
+static inline struct soft_ah_attr ipu_soft_work_path(const struct ipu_dest *dest)
+{
+    return (struct soft_ah_attr){
+        .dgid = dest->gid,
+        .flow_label = dest->flow_label,
+        .traffic_class = dest->traffic_class,
+        .hop_limit = dest->hop_limit,
+    };
+}
+
 static inline struct soft_sge ipu_soft_work_piece(const void *addr, uint32_t len)
 {
     return (struct soft_sge){.addr = (void *)(uintptr_t)addr, .length = len};

@@ -13,17 +13,11 @@
 #include "verbs/epoll_set.h"
 
 const char *const ipu_mesh_counter_names[IPU_MESH_COUNTERS_N] = {
-#define NAME(name) #name,
-    IPU_MESH_COUNTERS(NAME)
-#undef NAME
-};
+    IPU_MESH_COUNTERS(IPU_COUNTER_NAME)};
 
 void ipu_mesh_counters(const struct ipu_mesh *m, uint64_t values[IPU_MESH_COUNTERS_N])
 {
-    int i = 0;
-#define READ(name) values[i++] = atomic_load_explicit(&m->counters.name, memory_order_relaxed);
-    IPU_MESH_COUNTERS(READ)
-#undef READ
+    ipu_counter_read(&m->counters, IPU_MESH_COUNTERS_N, values);
 }
 
 /* ---- waiting */

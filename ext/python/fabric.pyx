@@ -162,10 +162,7 @@ cdef extern from "soft/hca.h" nogil:
     int soft_qp_detach_mcast(soft_qp *qp, const in6_addr *mgid)
 
     struct soft_ah_attr:
-        in6_addr dgid
-        uint32_t flow_label
-        uint8_t traffic_class
-        uint8_t hop_limit
+        pass
     struct soft_rc_attr:
         soft_ah_attr path
         uint32_t dest_qpn
@@ -176,6 +173,9 @@ cdef extern from "soft/hca.h" nogil:
         uint8_t timeout
         uint8_t retry_count
         uint8_t rnr_retry
+
+cdef extern from "fabric/soft_work.h" nogil:
+    soft_ah_attr ipu_soft_work_path(const ipu_dest *dest)
 
 cdef extern from "fabric/soft_connected.h" nogil:
     struct ipu_soft_connected:
@@ -554,10 +554,7 @@ cdef class SoftConnection:
         cdef soft_rc_attr attr
         cdef ipu_dest dest = destination(attributes.destination)
         memset(&attr, 0, sizeof(attr))
-        attr.path.dgid = dest.gid
-        attr.path.flow_label = dest.flow_label
-        attr.path.traffic_class = dest.traffic_class
-        attr.path.hop_limit = dest.hop_limit
+        attr.path = ipu_soft_work_path(&dest)
         attr.dest_qpn = dest.qpn
         attr.path_mtu_bytes = attributes.path_mtu_bytes
         attr.rq_psn = attributes.receive_psn

@@ -406,24 +406,16 @@ uint32_t ipu_rails_peers(struct ipu_rails *r, struct ipu_rails_peer *peers, uint
 
 /* ---- counters */
 
-#define NAME(name) #name,
-const char *const ipu_rails_counter_names[] = {IPU_RAILS_COUNTERS(NAME)};
-const char *const ipu_rails_traffic_names[] = {IPU_RAILS_TRAFFIC(NAME)};
+const char *const ipu_rails_counter_names[] = {IPU_RAILS_COUNTERS(IPU_COUNTER_NAME)};
+const char *const ipu_rails_traffic_names[] = {IPU_RAILS_TRAFFIC(IPU_COUNTER_NAME)};
 
 void ipu_rails_counters(const struct ipu_rails *r, uint64_t values[IPU_RAILS_COUNTERS_N])
 {
-    int n = 0;
-#define READ(name) values[n++] = atomic_load_explicit(&r->counters.name, memory_order_relaxed);
-    IPU_RAILS_COUNTERS(READ)
-#undef READ
+    ipu_counter_read(&r->counters, IPU_RAILS_COUNTERS_N, values);
 }
 
 void ipu_rails_traffic(const struct ipu_rails *r, uint32_t rail,
                        uint64_t values[IPU_RAILS_TRAFFIC_N])
 {
-    int n = 0;
-#define READ(name)                                                                                 \
-    values[n++] = atomic_load_explicit(&r->rails[rail].traffic.name, memory_order_relaxed);
-    IPU_RAILS_TRAFFIC(READ)
-#undef READ
+    ipu_counter_read(&r->rails[rail].traffic, IPU_RAILS_TRAFFIC_N, values);
 }

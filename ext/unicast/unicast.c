@@ -181,12 +181,9 @@ struct ipu_fabric *ipu_unicast_fabric(struct ipu_unicast *u)
 
 /* ---- counters */
 
-#define NAME(name) #name,
-const char *const ipu_unicast_counter_names[] = {IPU_UNICAST_COUNTERS(NAME)};
+const char *const ipu_unicast_counter_names[] = {IPU_UNICAST_COUNTERS(IPU_COUNTER_NAME)};
 
 void ipu_unicast_counters(const struct ipu_unicast *u, uint64_t values[IPU_UNICAST_COUNTERS_N])
 {
-    int n = 0;
-#define READ(name) values[n++] = atomic_load_explicit(&u->counters.name, memory_order_relaxed);
-    IPU_UNICAST_COUNTERS(READ)
+    ipu_counter_read(&u->counters, IPU_UNICAST_COUNTERS_N, values);
 }

@@ -11,17 +11,11 @@
 #include "verbs/state.h"
 
 const char *const ipu_verbs_counter_names[IPU_VERBS_COUNTERS_N] = {
-#define NAME(name) #name,
-    IPU_VERBS_COUNTERS(NAME)
-#undef NAME
-};
+    IPU_VERBS_COUNTERS(IPU_COUNTER_NAME)};
 
 void ipu_verbs_counters(const struct ipu_verbs *v, uint64_t values[IPU_VERBS_COUNTERS_N])
 {
-    int i = 0;
-#define READ(name) values[i++] = atomic_load_explicit(&v->counters.name, memory_order_relaxed);
-    IPU_VERBS_COUNTERS(READ)
-#undef READ
+    ipu_counter_read(&v->counters, IPU_VERBS_COUNTERS_N, values);
 }
 
 /* ---- memory */
