@@ -81,15 +81,8 @@ static int received(void *self, struct ipu_received *done, int max)
 }
 
 static const struct ipu_fabric_ops fabric_ops = {
-    .memory = fake_memory,
-    .ah_create = fake_ah_create,
-    .ah_destroy = fake_ah_destroy,
-    .send = send_all,
-    .post = post,
-    .sent = sent,
-    .received = received,
-    .arm = fake_arm_none,
-    .fd = the_fabric_fd,
+    FAKE_FABRIC_OPS, .send = send_all,     .post = post,
+    .sent = sent,    .received = received, .fd = the_fabric_fd,
 };
 static const struct ipu_device_ops device_ops = {
     .read = read_packet, .write = write_packet, .fd = the_device_fd};

@@ -74,15 +74,8 @@ static inline int fake_sent(void *self, uint64_t *cookies, int max)
 }
 
 static const struct ipu_fabric_ops fake_ops = {
-    .memory = fake_memory,
-    .ah_create = fake_ah_create,
-    .ah_destroy = fake_ah_destroy,
-    .send = fake_send,
-    .post = fake_post,
-    .sent = fake_sent,
-    .received = fake_received,
-    .arm = fake_arm_none,
-    .fd = the_fabric_fd,
+    FAKE_FABRIC_OPS,   .send = fake_send,         .post = fake_post,
+    .sent = fake_sent, .received = fake_received, .fd = the_fabric_fd,
 };
 
 static inline int loop_add(void *self, struct ipu_connection *connection)
@@ -249,8 +242,7 @@ static inline void end(void)
 
 static inline void step(void)
 {
-    while (ipu_pump_step(pump, 64) > 0)
-        continue;
+    step_until_idle();
 }
 
 static inline void command(struct ipu_command given)

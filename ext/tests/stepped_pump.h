@@ -3,6 +3,7 @@
 #define IPU_TESTS_STEPPED_PUMP_H
 
 /* A pump that a test steps by hand, and the descriptors of its fake fabric and device. */
+#include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -26,6 +27,19 @@ static inline int the_device_fd(void *self)
     return device_fd;
 }
 
+/* A device without packets, which takes all. */
+static inline ssize_t read_no_packet(void *self, void *buf, size_t cap)
+{
+    (void)self, (void)buf, (void)cap;
+    return -EAGAIN;
+}
+
+static inline int write_to_nobody(void *self, const void *buf, size_t len)
+{
+    (void)self, (void)buf, (void)len;
+    return 0;
+}
+
 static inline void open_descriptors(void)
 {
     fabric_fd = eventfd(0, EFD_NONBLOCK);
@@ -38,6 +52,13 @@ static inline void destroy_pump(void)
     pump = NULL;
     close(fabric_fd);
     close(device_fd);
+}
+
+/* Makes rounds until nothing is left to do. */
+static inline void step_until_idle(void)
+{
+    while (ipu_pump_step(pump, 64) > 0)
+        continue;
 }
 
 /* Puts a command, with `given.len` bytes of data behind it, into the pump's ring. */

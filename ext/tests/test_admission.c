@@ -13,19 +13,9 @@
 enum { MTU = 2044, GRH = 40, ARP_LEN = 56, ND_LEN = 64, FRAMES = 16, OURS = 1, OTHER = 2 };
 
 static struct {
-    struct ipu_recv posted[FRAMES];
-    int posted_count;
     struct ipu_received arrived[FRAMES];
     int arrived_count;
 } fabric_state;
-
-static int keep_posts(void *self, const struct ipu_recv *recvs, int n)
-{
-    (void)self;
-    for (int i = 0; i < n; i++)
-        fabric_state.posted[fabric_state.posted_count++] = recvs[i];
-    return n;
-}
 
 static int give_arrived(void *self, struct ipu_received *done, int max)
 {
@@ -36,31 +26,12 @@ static int give_arrived(void *self, struct ipu_received *done, int max)
     return n;
 }
 
-static ssize_t device_read(void *self, void *buf, size_t cap)
-{
-    (void)self, (void)buf, (void)cap;
-    return -EAGAIN;
-}
-
-static int device_write(void *self, const void *buf, size_t len)
-{
-    (void)self, (void)buf, (void)len;
-    return 0;
-}
-
 static const struct ipu_fabric_ops fabric_ops = {
-    .memory = fake_memory,
-    .ah_create = fake_ah_create,
-    .ah_destroy = fake_ah_destroy,
-    .send = fake_send_all,
-    .post = keep_posts,
-    .sent = fake_none_sent,
-    .received = give_arrived,
-    .arm = fake_arm_none,
-    .fd = the_fabric_fd,
+    FAKE_FABRIC_OPS,        .send = fake_send_all,    .post = fake_post_kept,
+    .sent = fake_none_sent, .received = give_arrived, .fd = the_fabric_fd,
 };
 static const struct ipu_device_ops device_ops = {
-    .read = device_read, .write = device_write, .fd = the_device_fd};
+    .read = read_no_packet, .write = write_to_nobody, .fd = the_device_fd};
 static struct ipu_fabric fabric = {.ops = &fabric_ops, .qpn = 0x48, .mtu = MTU + IPU_ENCAP_LEN};
 static struct ipu_device device = {.ops = &device_ops};
 
@@ -77,8 +48,7 @@ static struct in6_addr address6(uint8_t last)
 static void run(struct ipu_command given)
 {
     give(given, NULL);
-    while (ipu_pump_step(pump, 64) > 0)
-        continue;
+    step_until_idle();
 }
 
 static void own(struct in6_addr ip, bool ours)
@@ -117,6 +87,7 @@ static void begin(uint32_t event_bytes)
         .capture_bytes = 1 << 12,
     };
     memset(&fabric_state, 0, sizeof fabric_state);
+    fake_posted.count = 0;
     open_descriptors();
     CHECK_EQ(ipu_pump_create(&config, &pump), 0);
     own(address4(OURS), true);
@@ -131,8 +102,7 @@ static void end(void)
 /* A datagram of the queue pair `qpn`, with a GRH if `grh`. */
 static void arrive(const uint8_t *frame, size_t len, uint32_t qpn, bool grh)
 {
-    CHECK(fabric_state.posted_count > 0);
-    struct ipu_recv to = fabric_state.posted[--fabric_state.posted_count];
+    struct ipu_recv to = fake_take_posted();
     memset(to.addr, 0, GRH);
     ((uint8_t *)to.addr)[23] = (uint8_t)qpn;
     memcpy((uint8_t *)to.addr + GRH, frame, len);
@@ -141,8 +111,7 @@ static void arrive(const uint8_t *frame, size_t len, uint32_t qpn, bool grh)
                               .byte_len = (uint32_t)(GRH + len),
                               .src_qpn = qpn,
                               .flags = grh ? IPU_RECEIVED_GRH : 0};
-    while (ipu_pump_step(pump, 64) > 0)
-        continue;
+    step_until_idle();
 }
 
 /* An ARP request of 10.0.0.`sender` for 10.0.0.`target`. */

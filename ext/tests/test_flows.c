@@ -42,15 +42,8 @@ static int end_sends(void *self, uint64_t *cookies, int max)
 }
 
 static const struct ipu_fabric_ops fabric_ops = {
-    .memory = fake_memory,
-    .ah_create = fake_ah_create,
-    .ah_destroy = fake_ah_destroy,
-    .send = record_sends,
-    .post = fake_post,
-    .sent = end_sends,
-    .received = fake_received,
-    .arm = fake_arm_none,
-    .fd = the_fabric_fd,
+    FAKE_FABRIC_OPS,   .send = record_sends,      .post = fake_post,
+    .sent = end_sends, .received = fake_received, .fd = the_fabric_fd,
 };
 
 static ssize_t device_read(void *self, void *buf, size_t cap)
@@ -65,14 +58,8 @@ static ssize_t device_read(void *self, void *buf, size_t cap)
     return (ssize_t)len;
 }
 
-static int device_write(void *self, const void *buf, size_t len)
-{
-    (void)self, (void)buf, (void)len;
-    return 0;
-}
-
 static const struct ipu_device_ops device_ops = {
-    .read = device_read, .write = device_write, .fd = the_device_fd};
+    .read = device_read, .write = write_to_nobody, .fd = the_device_fd};
 static struct ipu_device device = {.ops = &device_ops, .offload = IPU_DEVICE_TCP | IPU_DEVICE_UDP};
 static struct ipu_fabric fabric = {.ops = &fabric_ops, .qpn = 0x48, .mtu = MTU + IPU_ENCAP_LEN};
 

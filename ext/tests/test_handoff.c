@@ -84,15 +84,8 @@ static int end_sends(void *self, uint64_t *cookies, int max)
 }
 
 static const struct ipu_fabric_ops fabric_ops = {
-    .memory = fake_memory,
-    .ah_create = fake_ah_create,
-    .ah_destroy = fake_ah_destroy,
-    .send = send_all,
-    .post = post,
-    .sent = end_sends,
-    .received = received,
-    .arm = fake_arm_none,
-    .fd = the_fabric_fd,
+    FAKE_FABRIC_OPS,   .send = send_all,     .post = post,
+    .sent = end_sends, .received = received, .fd = the_fabric_fd,
 };
 static struct ipu_fabric fabric = {.ops = &fabric_ops, .qpn = 0x48, .mtu = MTU + IPU_ENCAP_LEN};
 

@@ -86,15 +86,8 @@ static int wire_fd(void *self)
 }
 
 static const struct ipu_fabric_ops wire_ops = {
-    .memory = fake_memory,
-    .ah_create = fake_ah_create,
-    .ah_destroy = fake_ah_destroy,
-    .send = wire_send,
-    .post = wire_post,
-    .sent = wire_sent,
-    .received = wire_received,
-    .arm = fake_arm_none,
-    .fd = wire_fd,
+    FAKE_FABRIC_OPS,   .send = wire_send,         .post = wire_post,
+    .sent = wire_sent, .received = wire_received, .fd = wire_fd,
 };
 static struct ipu_fabric wire_fabric = {
     .ops = &wire_ops, .gid = {.s6_addr = {0xfe, 0x80, [8] = 1}}, .qpn = 0x48, .mtu = MTU};

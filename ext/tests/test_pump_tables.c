@@ -31,8 +31,6 @@ static struct in6_addr address4(uint32_t number)
 /* ---- a pump: its fabric delivers one frame, and its device one packet, that the test gives */
 
 static struct {
-    struct ipu_recv posted[FRAMES];
-    int posted_count;
     uint8_t arriving[IPU_ENCAP_LEN + ARP_LEN];
     uint32_t arriving_from; /* 0: nothing arrives */
     uint8_t leaving[IPU_IPV4_HEADER + IPU_UDP_HEADER];
@@ -40,20 +38,12 @@ static struct {
     uint64_t refused; /* events */
 } world;
 
-static int keep_posts(void *self, const struct ipu_recv *recvs, int n)
-{
-    (void)self;
-    for (int i = 0; i < n; i++)
-        world.posted[world.posted_count++] = recvs[i];
-    return n;
-}
-
 static int give_arriving(void *self, struct ipu_received *done, int max)
 {
     (void)self, (void)max;
     if (world.arriving_from == 0)
         return 0;
-    struct ipu_recv to = world.posted[--world.posted_count];
+    struct ipu_recv to = fake_take_posted();
     struct in6_addr gid = address(world.arriving_from);
     memset(to.addr, 0, IPU_GRH_LEN);
     memcpy((uint8_t *)to.addr + 8, &gid, sizeof gid);
@@ -77,25 +67,12 @@ static ssize_t device_read(void *self, void *buf, size_t cap)
     return (ssize_t)(IPU_VNET_LEN + sizeof world.leaving);
 }
 
-static int device_write(void *self, const void *buf, size_t len)
-{
-    (void)self, (void)buf, (void)len;
-    return 0;
-}
-
 static const struct ipu_fabric_ops pump_fabric_ops = {
-    .memory = fake_memory,
-    .ah_create = fake_ah_create,
-    .ah_destroy = fake_ah_destroy,
-    .send = fake_send_all,
-    .post = keep_posts,
-    .sent = fake_none_sent,
-    .received = give_arriving,
-    .arm = fake_arm_none,
-    .fd = the_fabric_fd,
+    FAKE_FABRIC_OPS,        .send = fake_send_all,     .post = fake_post_kept,
+    .sent = fake_none_sent, .received = give_arriving, .fd = the_fabric_fd,
 };
 static const struct ipu_device_ops device_ops = {
-    .read = device_read, .write = device_write, .fd = the_device_fd};
+    .read = device_read, .write = write_to_nobody, .fd = the_device_fd};
 static struct ipu_fabric pump_fabric = {
     .ops = &pump_fabric_ops, .qpn = 0x48, .mtu = MTU + IPU_ENCAP_LEN};
 static struct ipu_device device = {.ops = &device_ops};
@@ -103,8 +80,7 @@ static struct ipu_device device = {.ops = &device_ops};
 static void settle(void)
 {
     uint32_t len;
-    while (ipu_pump_step(pump, FRAMES) > 0)
-        continue;
+    step_until_idle();
     for (const struct ipu_event *event;
          (event = ipu_ring_peek(ipu_pump_events(pump), &len)) != NULL;
          ipu_ring_release(ipu_pump_events(pump)))
@@ -139,6 +115,7 @@ static void open_pump_with(uint32_t handles)
         .capture_bytes = 1 << 12,
     };
     memset(&world, 0, sizeof world);
+    fake_posted.count = 0;
     open_descriptors();
     CHECK_EQ(ipu_pump_create(&config, &pump), 0);
     settle();

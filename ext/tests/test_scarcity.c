@@ -3,13 +3,11 @@
  * for is refused and counted, nothing leaks, and all works once there is memory again. */
 #include <errno.h>
 
-#include "check.h"
 #include "refuse.h"
+#include "stepped_pump.h"
 #include "core/frame.h"
 #include "device/queue.h"
 #include "fabric/memory.h"
-#include "pump/loop/pump.h"
-#include "pump/records/pump_abi.h"
 #include "pump/tables/route.h"
 
 enum { MTU = 2044, STRANGERS = 60, PACKET = 64, HOPS = 3 };
@@ -66,31 +64,13 @@ static void end_host(struct host *host)
     ipu_queue_free(&host->queue);
 }
 
-static uint64_t counter(const char *name)
-{
-    uint64_t values[IPU_COUNTERS_N];
-    ipu_counters_read(ipu_pump_counters(hosts[0].pump), values);
-    for (int i = 0; i < IPU_COUNTERS_N; i++)
-        if (strcmp(ipu_counters_names[i], name) == 0)
-            return values[i];
-    CHECK(name == NULL); /* there is no counter of that name */
-    return 0;
-}
-
 /* Runs a command, and reads the events as the engine does. */
 static void run(struct ipu_command given, const void *data)
 {
-    struct ipu_ring *commands = ipu_pump_commands(hosts[0].pump);
-    struct ipu_ring *events = ipu_pump_events(hosts[0].pump);
-    uint32_t len = (uint32_t)sizeof given + given.len;
-    struct ipu_command *record = ipu_ring_reserve(commands, len);
-    CHECK(record != NULL);
-    *record = given;
-    if (data != NULL)
-        memcpy(record + 1, data, given.len);
-    ipu_ring_commit(commands, len);
-    while (ipu_pump_step(hosts[0].pump, 64) > 0)
-        ;
+    struct ipu_ring *events = ipu_pump_events(pump);
+    uint32_t len;
+    give(given, data);
+    step_until_idle();
     const struct ipu_event *event;
     while ((event = ipu_ring_peek(events, &len)) != NULL) {
         refused_hops += event->type == IPU_EVENT_NEIGH_REFUSED;
@@ -179,7 +159,7 @@ static void check_honest(void)
     set_neighbour(hop, gid(2), ipu_memory_port_fabric(hosts[1].port)->qpn);
     packet_to(packet, hop);
     CHECK(ipu_queue_send(&hosts[0].queue, packet, PACKET));
-    while (ipu_pump_step(hosts[0].pump, 64) + ipu_pump_step(hosts[1].pump, 64) > 0)
+    while (ipu_pump_step(pump, 64) + ipu_pump_step(hosts[1].pump, 64) > 0)
         ;
     const uint8_t *got = ipu_queue_peek(&hosts[1].queue, &index, &len);
     CHECK(got != NULL);
@@ -194,6 +174,7 @@ static void a_pump_loses_the_entry_for_which_there_is_no_memory_and_goes_on(void
     for (bool refused = true; refused; n++) {
         sw = ipu_memory_switch_create(1);
         make_host(&hosts[0], 1);
+        pump = hosts[0].pump;
         make_host(&hosts[1], 2);
         refused_hops = 0;
         refuse_after(n);

@@ -27,8 +27,6 @@ enum {
 };
 
 static struct {
-    struct ipu_recv posted[FRAMES];
-    int posted_count;
     uint32_t senders[ROUND]; /* of the packets to come */
     int queued, next;
     bool without_grh;
@@ -37,14 +35,6 @@ static struct {
 static uint64_t written[ROUND * ROUNDS]; /* packets, by sender */
 
 /* ---- a fabric that receives what the test queues */
-
-static int some_post(void *self, const struct ipu_recv *recvs, int n)
-{
-    (void)self;
-    for (int i = 0; i < n; i++)
-        fabric_state.posted[fabric_state.posted_count++] = recvs[i];
-    return n;
-}
 
 /* The packets of BULK can merge; the others have no checksum and cannot. */
 static void write_packet(uint8_t *ip, uint32_t sender)
@@ -76,14 +66,14 @@ static int some_received(void *self, struct ipu_received *done, int max)
     int n = 0;
     while (n < max && fabric_state.next < fabric_state.queued) {
         uint32_t sender = fabric_state.senders[fabric_state.next++];
-        struct ipu_recv *recv = &fabric_state.posted[--fabric_state.posted_count];
+        struct ipu_recv recv = fake_take_posted();
         struct in6_addr gid = gid_of(sender);
-        uint8_t *buf = recv->addr;
+        uint8_t *buf = recv.addr;
         memcpy(buf + 8, &gid, sizeof gid);
         memcpy(buf + IPU_RX_ENCAP, (uint8_t[]){0x08, 0, 0, 0}, 4);
         write_packet(buf + IPU_RX_IP, sender);
         done[n++] = (struct ipu_received){
-            .cookie = recv->cookie,
+            .cookie = recv.cookie,
             .byte_len = IPU_RX_IP + PACKET,
             .src_qpn = sender,
             .flags = fabric_state.without_grh ? 0 : IPU_RECEIVED_GRH,
@@ -93,24 +83,11 @@ static int some_received(void *self, struct ipu_received *done, int max)
 }
 
 static const struct ipu_fabric_ops fabric_ops = {
-    .memory = fake_memory,
-    .ah_create = fake_ah_create,
-    .ah_destroy = fake_ah_destroy,
-    .send = fake_send_all,
-    .post = some_post,
-    .sent = fake_none_sent,
-    .received = some_received,
-    .arm = fake_arm_none,
-    .fd = the_fabric_fd,
+    FAKE_FABRIC_OPS,        .send = fake_send_all,     .post = fake_post_kept,
+    .sent = fake_none_sent, .received = some_received, .fd = the_fabric_fd,
 };
 
 /* ---- a device that counts what it gets from whom */
-
-static ssize_t device_read(void *self, void *buf, size_t cap)
-{
-    (void)self, (void)buf, (void)cap;
-    return -EAGAIN;
-}
 
 static uint32_t sender_of(const uint8_t *frame)
 {
@@ -144,8 +121,8 @@ static uint32_t no_back(void *self)
 }
 
 static const struct ipu_device_ops tun_ops = {
-    .read = device_read, .write = device_write, .writev = device_writev, .fd = the_device_fd};
-static const struct ipu_device_ops queue_ops = {.read = device_read,
+    .read = read_no_packet, .write = device_write, .writev = device_writev, .fd = the_device_fd};
+static const struct ipu_device_ops queue_ops = {.read = read_no_packet,
                                                 .write = device_write,
                                                 .writev = device_writev,
                                                 .fd = the_device_fd,
@@ -206,6 +183,7 @@ static void begin(struct ipu_device *device)
         if (pump != NULL)
             ipu_pump_destroy(pump);
         memset(&fabric_state, 0, sizeof fabric_state);
+        fake_posted.count = 0;
         CHECK_EQ(ipu_pump_create(&config, &pump), 0);
     }
     know(BULK);

@@ -5,21 +5,13 @@
  *   rate NETNS_A DEVICE_A NETNS_B DEVICE_B [SECONDS [ipv4|ipv6|ADDRESS|any [FLOWS]]]
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "gid_option.h"
 #include "hca.h"
+#include "rate.h"
 
 #define BATCH 64
 #define DEPTH 1024
@@ -35,7 +27,6 @@ struct end {
     double cpu_s; /* CPU time of its thread */
 };
 
-static _Atomic bool stop;
 static struct soft_ah *peer;
 static uint32_t peer_qpn;
 static uint32_t message_bytes;
@@ -44,35 +35,13 @@ static _Atomic uint64_t sent, received;
 
 static struct soft_hca_options options;
 
-static void fail(const char *what, int error)
-{
-    fprintf(stderr, "rate: %s: %s\n", what, strerror(-error));
-    exit(1);
-}
-
-static double seconds(clockid_t clock)
-{
-    struct timespec t;
-
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void open_end(struct end *e, const char *netns, const char *netdev)
 {
     struct soft_qp_attr attr = {
         .type = SOFT_QPT_UD, .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .qkey = QKEY};
-    int fd = open(netns, O_RDONLY | O_CLOEXEC);
     int error;
 
-    if (fd < 0 || setns(fd, CLONE_NEWNET) < 0) {
-        perror(netns);
-        exit(1);
-    }
-    close(fd);
-    error = soft_hca_open(netdev, &options, &e->hca);
-    if (error != 0)
-        fail(netdev, error);
+    e->hca = open_hca_in(netns, netdev, &options);
     soft_hca_query(e->hca, &e->attr);
     error = soft_cq_create(e->hca, 2 * DEPTH, &e->cq);
     if (error != 0)
@@ -170,8 +139,6 @@ static void measure(char **place, uint32_t bytes, double duration_s)
     struct end a = {0}, b = {0};
     struct soft_ah_attr to_b = {0};
     struct soft_hca_counters ca, cb;
-    pthread_t threads[2];
-    double start;
 
     open_end(&a, place[0], place[1]);
     open_end(&b, place[2], place[3]);
@@ -186,16 +153,8 @@ static void measure(char **place, uint32_t bytes, double duration_s)
         fail("address handle", -12);
     peer_qpn = soft_qp_qpn(b.qp);
     message_bytes = bytes;
-    stop = false;
     sent = received = 0;
-    start = seconds(CLOCK_MONOTONIC);
-    pthread_create(&threads[0], NULL, send_all, &a);
-    pthread_create(&threads[1], NULL, receive_all, &b);
-    usleep((useconds_t)(duration_s * 1e6));
-    stop = true;
-    pthread_join(threads[0], NULL);
-    pthread_join(threads[1], NULL);
-    duration_s = seconds(CLOCK_MONOTONIC) - start;
+    duration_s = run_threads(send_all, &a, receive_all, &b, duration_s);
     soft_hca_counters(a.hca, &ca);
     soft_hca_counters(b.hca, &cb);
     printf("%5" PRIu32 " bytes: sent %8.0f/s, received %8.0f/s = %6.3f Gb/s, "

@@ -183,27 +183,10 @@ static void hear(struct input *in)
     uint32_t i = input_u8(in) % PEERS;
     uint8_t bytes[MTU];
     size_t len = input_bytes(in, bytes, sizeof bytes);
-    int at = fake_rc.recv_next;
-    while (at < fake_rc.recv_count && fake_rc.recv_qp[at] != &fake_rc.qp[i])
-        at++;
     if (peers[i].id == 0 || fake_rc.recv_count >= WORK_MAX)
         return;
-    if (at == fake_rc.recv_count) {
+    if (!fake_rc_deliver(&fake_rc.qp[i], bytes, (uint32_t)len))
         fail(i); /* the peer does not heed its window */
-        return;
-    }
-    struct ibv_recv_wr wr = fake_rc.recvs[at];
-    uint8_t *addr = fake_rc.recv_addr[at];
-    for (; at > fake_rc.recv_next; at--) {
-        fake_rc.recvs[at] = fake_rc.recvs[at - 1];
-        fake_rc.recv_qp[at] = fake_rc.recv_qp[at - 1];
-        fake_rc.recv_addr[at] = fake_rc.recv_addr[at - 1];
-    }
-    fake_rc.recvs[at] = wr;
-    fake_rc.recv_qp[at] = &fake_rc.qp[i];
-    fake_rc.recv_addr[at] = addr;
-    memcpy(addr, bytes, len);
-    fake_rc_arrive(&fake_rc.qp[i], (uint32_t)len, IBV_WC_SUCCESS);
 }
 
 /* [to][many]: to a peer or, with bit 7, to a group */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 
 struct fake_rc fake_rc;
 
@@ -70,6 +71,28 @@ void fake_rc_arrive(struct ibv_qp *qp, uint32_t byte_len, enum ibv_wc_status sta
                         .status = status,
                         .qp_num = qp->qp_num};
     ring(&fake_rc.recv_cq);
+}
+
+bool fake_rc_deliver(struct ibv_qp *qp, const void *bytes, uint32_t len)
+{
+    int at = fake_rc.recv_next;
+    while (at < fake_rc.recv_count && fake_rc.recv_qp[at] != qp)
+        at++;
+    if (at == fake_rc.recv_count)
+        return false;
+    struct ibv_recv_wr wr = fake_rc.recvs[at];
+    uint8_t *addr = fake_rc.recv_addr[at];
+    for (; at > fake_rc.recv_next; at--) { /* the receives of other queue pairs stay in order */
+        fake_rc.recvs[at] = fake_rc.recvs[at - 1];
+        fake_rc.recv_qp[at] = fake_rc.recv_qp[at - 1];
+        fake_rc.recv_addr[at] = fake_rc.recv_addr[at - 1];
+    }
+    fake_rc.recvs[at] = wr;
+    fake_rc.recv_qp[at] = qp;
+    fake_rc.recv_addr[at] = addr;
+    memcpy(addr, bytes, len);
+    fake_rc_arrive(qp, len, IBV_WC_SUCCESS);
+    return true;
 }
 
 int fake_rc_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)

@@ -51,6 +51,8 @@ void fake_rc_close(void);
 void fake_rc_complete(int n);
 void fake_rc_fail(struct ibv_qp *qp, enum ibv_wc_status status);
 void fake_rc_arrive(struct ibv_qp *qp, uint32_t byte_len, enum ibv_wc_status status);
+/* Delivers a message to the oldest receive of `qp`; false: it has none. */
+bool fake_rc_deliver(struct ibv_qp *qp, const void *bytes, uint32_t len);
 /* The first two packets of a message take a receive; nothing completes. */
 void fake_rc_begin(struct ibv_qp *qp);
 

@@ -155,22 +155,7 @@ static uint64_t count(const char *name)
 /* Delivers a message of the peer into its oldest posted receive. */
 static void arrive(int i, const void *bytes, uint32_t len)
 {
-    int at = fake_rc.recv_next;
-    while (fake_rc.recv_qp[at] != &fake_rc.qp[i])
-        at++;
-    struct ibv_recv_wr wr = fake_rc.recvs[at];
-    struct ibv_qp *qp = fake_rc.recv_qp[at];
-    uint8_t *addr = fake_rc.recv_addr[at];
-    for (; at > fake_rc.recv_next; at--) {
-        fake_rc.recvs[at] = fake_rc.recvs[at - 1];
-        fake_rc.recv_qp[at] = fake_rc.recv_qp[at - 1];
-        fake_rc.recv_addr[at] = fake_rc.recv_addr[at - 1];
-    }
-    fake_rc.recvs[at] = wr;
-    fake_rc.recv_qp[at] = qp;
-    fake_rc.recv_addr[at] = addr;
-    memcpy(addr, bytes, len);
-    fake_rc_arrive(qp, len, IBV_WC_SUCCESS);
+    CHECK(fake_rc_deliver(&fake_rc.qp[i], bytes, len));
 }
 
 static void arrive_window(int i, uint32_t limit)
