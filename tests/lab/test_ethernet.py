@@ -4,81 +4,48 @@ host, also where a VLAN is a partition."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from ipoibu.lab import Lab
 from ipoibu.lab.machines.judge import PORT, SCRIPTS
 from ipoibu.lab.machines.runner import run, shell, source
 
 pytestmark = pytest.mark.lab
 
-HANDED_OFF = """
-box() { ip netns exec box "$@"; }
-reaches() { box ping -q -c 1 -W 1 "$1"; }
-first() {
-    call verbs_machine:on_the_wire
-    ip link set ib0 name kernel0
-    : >/tmp/ib0.log
-    ipoibu up ib0 --device rxe0 --ethernet $1 >>/tmp/ib0.log 2>&1 &
-    ib_pid=$!
-    until_true 40 "ib0" reports_up || { cat /tmp/ib0.log >&2; return 1; }
-    ip link add br0 type bridge vlan_filtering 1
-    ip link set br0 mtu "$IB_MTU" up
-    ip netns add box
-    ip link add v0 mtu "$IB_MTU" type veth peer name eth0 mtu "$IB_MTU" address 52:54:00:00:00:01 netns box
-    ip link set v0 master br0 up
-    ip link set ib0 master br0
-    box ip link set eth0 up
-    box ip address add 10.9.0.1/24 dev eth0
-    box ip address add fd00:9::1/64 dev eth0 nodad
-    meet up 60
-    until_true 20 "the kernel by IPv4" reaches 10.9.0.2
-    until_true 20 "the kernel by IPv6" reaches fd00:9::2
-    meet reached 60
-    if [[ $1 == *--vlan* ]]; then
-        bridge vlan add dev ib0 vid 10
-    else
-        ipoibu child add ib0 0x8001
-        ip link set ib0.8001 master br0
-        bridge vlan del dev ib0.8001 vid 1
-        bridge vlan add dev ib0.8001 vid 10 pvid untagged
-    fi
-    bridge vlan add dev v0 vid 10
-    box ip link add link eth0 name eth0.10 type vlan id 10
-    box ip link set eth0.10 up
-    box ip address add 10.88.0.1/24 dev eth0.10
-    meet partition 60
-    until_true 20 "the kernel's child" reaches 10.88.0.2
-    meet listens 60
-    head -c 3000000 /dev/zero | box timeout 30 socat -u STDIN TCP:10.88.0.2:7000,retry=50,interval=0.1
-    box timeout 30 socat -u TCP:10.88.0.2:7001,retry=50,interval=0.1 OPEN:/tmp/got,creat
-    [[ $(stat -c %s /tmp/got) == 3000000 ]]
-    reaches 10.9.0.2
-    meet done 60
-    [[ $(ipoibu guests ib0) == *"guest "*"10.9.0.1 "*"52:54:00:00:00:01"* ]]
-    ib_down
-}
-second() {
-    call verbs_machine:on_the_wire
-    kernel_start "$1"
-    meet up 60
-    until_true 20 "the container by IPv4" five_pings 10.9.0.1
-    until_true 20 "the container by IPv6" five_pings fd00:9::1
-    five_pings 10.9.0.1 -s 1400
-    meet reached 60
-    echo 0x8001 >/sys/class/net/ib0/create_child
-    ip link set ib0.8001 up
-    ip address add 10.88.0.2/24 dev ib0.8001
-    meet partition 60
-    until_true 20 "the container's VLAN" five_pings 10.88.0.1
-    meet listens 60
-    timeout 30 socat -u TCP-LISTEN:7000 OPEN:/tmp/got,creat
-    [[ $(stat -c %s /tmp/got) == 3000000 ]]
-    head -c 3000000 /dev/zero | timeout 30 socat -u STDIN TCP-LISTEN:7001
-    meet done 60
-}
-"""
+PARTITIONS = "Default=0x7fff, ipoib, mtu=5: ALL=full;\nsecond=0x1, ipoib, mtu=5: ALL=full;\n"
+BEHIND = (  # a container behind the bridge
+    "ip link add br0 type bridge vlan_filtering 1",
+    "ip link set br0 mtu 4092 up",
+    "ip netns add box",
+    "ip link add v0 mtu 4092 type veth peer name eth0 mtu 4092 address 52:54:00:00:00:01 netns box",
+    "ip link set v0 master br0 up",
+    "ip link set ib0 master br0",
+    "ip -n box link set eth0 up",
+    "ip -n box address add 10.9.0.1/24 dev eth0",
+    "ip -n box address add fd00:9::1/64 dev eth0 nodad",
+)
+CHILD = (  # the TAP of the partition's child, behind the bridge as VLAN 10
+    "ipoibu child add ib0 0x8001",
+    "ip link set ib0.8001 master br0",
+    "bridge vlan del dev ib0.8001 vid 1",
+    "bridge vlan add dev ib0.8001 vid 10 pvid untagged",
+)
+VLAN = (
+    "bridge vlan add dev v0 vid 10",
+    "ip -n box link add link eth0 name eth0.10 type vlan id 10",
+    "ip -n box link set eth0.10 up",
+    "ip -n box address add 10.88.0.1/24 dev eth0.10",
+)
+PING = "ping -q -c 1 -W 5"
+FROM_BOX = f"ip netns exec box {PING}"
+SEND = "head -c 3000000 /dev/zero | timeout 60 socat -u STDIN"
+RECEIVE = (
+    "timeout 60 socat -u {} OPEN:/tmp/got,creat,trunc; [[ $(stat -c %s /tmp/got) == 3000000 ]]"
+)
+CONNECT = "retry=50,interval=0.1"
 
 
 @pytest.mark.parametrize("vlan", ["", " --vlan 10=0x8001"], ids=["a TAP", "in the trunk"])
@@ -87,13 +54,38 @@ def test_a_container_and_the_kernels_ipoib_reach_each_other(
     lab_kernel: Path, tmp_path: Path, mode: str, vlan: str
 ) -> None:
     """The VLAN of the second partition has a TAP of its own behind the bridge, or is in the trunk."""
-    prelude = source(*SCRIPTS) + HANDED_OFF
+    (tmp_path / "partitions.conf").write_text(PARTITIONS)
     options = ("--mode connected" if mode == "connected" else "--mtu 4092") + vlan
-    commands = [shell(f"{prelude}first '{options}'"), shell(f"{prelude}second {mode}")]
-    for result in run(
-        lab_kernel, commands, directory=tmp_path, timeout_s=150, kernel_arguments=[PORT] * 2
-    ):
-        result.check()
+    with Lab(
+        2,
+        kernel=lab_kernel,
+        ipoib="none,kernel",
+        mode=mode,
+        partitions=tmp_path / "partitions.conf",
+    ) as lab:
+        lab.a.succeed("ip link set ib0 name kernel0")
+        lab.a.start(f"ipoibu up ib0 --device rxe0 --ethernet {options} 2>&1")
+        lab.a.wait_until_succeeds("ipoibu show ib0", timeout=60)
+        lab.a.succeed(*BEHIND)
+        for address in ("10.9.0.2", "fd00:9::2"):
+            lab.a.wait_until_succeeds(f"{FROM_BOX} {address}", timeout=60)
+        lab.b.succeed(f"{PING} 10.9.0.1", f"{PING} fd00:9::1", f"{PING} -s 1400 10.9.0.1")
+
+        lab.a.succeed(*(("bridge vlan add dev ib0 vid 10",) if vlan else CHILD), *VLAN)
+        lab.b.succeed("ip address add 10.88.0.2/24 dev ib0.8001")
+        lab.a.wait_until_succeeds(f"{FROM_BOX} 10.88.0.2", timeout=60)
+        lab.b.succeed(f"{PING} 10.88.0.1")
+        received = lab.b.start(RECEIVE.format("TCP-LISTEN:7000"))
+        lab.a.succeed(
+            f"{SEND.replace('timeout', 'ip netns exec box timeout')} TCP:10.88.0.2:7000,{CONNECT}"
+        )
+        assert received.wait(60).status == 0
+        lab.b.start(f"{SEND} TCP-LISTEN:7001")
+        lab.a.succeed(
+            f"ip netns exec box bash -c '{RECEIVE.format(f'TCP:10.88.0.2:7001,{CONNECT}')}'"
+        )
+        guests = lab.a.succeed("ipoibu guests ib0")
+        assert re.search(r"guest .*10\.9\.0\.1 .*52:54:00:00:00:01", guests)
 
 
 OF_THEIR_OWN = """
