@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipoibu.base.errors import UsageError
+from ipoibu.cli import lab_machines
 from ipoibu.cli.interrupts import Interrupts
 from ipoibu.cli.options import add_options, as_arguments, given
 
@@ -31,14 +32,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         usage="ipoibu lab [options] [doctor | userland ACTION ...] [-- COMMAND ...]",
         description="Build hosts in network namespaces, each with an interface ib0; check that"
         " they reach each other (--check), run COMMAND in the first one, or wait for Ctrl-C."
-        " With --guests: boot two virtual machines with RDMA drivers of the kernel, one with ipoibu and one"
-        " with the kernel's own ib_ipoib; show the link, check it or run COMMAND in the first one.",
+        " With --guests N: boot virtual machines, a to h, with the kernel's own ib_ipoib or with ipoibu; run"
+        " scripts in them (--run), and COMMAND in the first one. With --guests alone: two machines, ipoibu in"
+        " one; show the link, check it or run COMMAND.",
     )
-    parser.add_argument(
-        "--guests",
-        action="store_true",
-        help="boot two virtual machines with kernels of their own, which the first run builds in minutes",
-    )
+    lab_machines.add(parser)
     parser.add_argument(
         "action",
         nargs="?",
@@ -63,9 +61,6 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--suite", metavar="SUITE", help="the release of Debian for `userland build`"
     )
     parser.add_argument(
-        "--output", metavar="DIRECTORY", help="where `userland build` leaves its file"
-    )
-    parser.add_argument(
         "--hosts", metavar="N", type=_number, help="the number of hosts; 2 by default"
     )
     parser.add_argument(
@@ -76,12 +71,14 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--fabric",
         metavar="FABRIC",
-        help="the fabric: roce, the default, or ib: OpenSM manages a fabric that ibsim simulates",
+        help="the fabric: roce, the default, or ib: OpenSM manages a fabric that ibsim simulates; with"
+        " --guests N ib, the default, roce or iwarp",
     )
     parser.add_argument(
         "--partitions",
         metavar="FILE",
-        help="a partitions.conf: with ib for OpenSM to read, with roce as for `up`",
+        help="a partitions.conf: with ib for OpenSM to read, with roce as for `up`; with --guests N and ib it"
+        " fills the ports' P_Key tables, and full members have a child interface",
     )
     parser.add_argument(
         "--underlay",
@@ -114,10 +111,9 @@ def run(options: argparse.Namespace) -> int:
         from ipoibu.cli import lab_userland
 
         return lab_userland.run(options)
-    if options.guests:
-        from ipoibu.cli import lab_machines
-
+    if options.guests is not None:
         return lab_machines.run(options)
+    lab_machines.refuse_without_guests(options)
 
     from ipoibu.daemon.config.interface_config import InterfaceConfig
     from ipoibu.lab import NamespaceLab

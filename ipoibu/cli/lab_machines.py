@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu lab --guests`: ipoibu and the kernel's own ib_ipoib in two machines, on one link."""
+"""`ipoibu lab --guests N`: virtual machines with InfiniBand, which run scripts; without a number, ipoibu and
+the kernel's own ib_ipoib in two machines, on one link."""
 
 from __future__ import annotations
 
@@ -15,20 +16,232 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
+    from ipoibu.lab import Lab
     from ipoibu.lab.machines.link import Link
+    from ipoibu.lab.machines.runner import Result
 
-_OF_NAMESPACES: Final = ("hosts", "fabric", "partitions", "underlay")
+_OF_NAMESPACES: Final = ("hosts", "underlay")
+# These need a number of machines.
+_OF_MACHINES: Final = (
+    *(
+        "kernel",
+        "userland",
+        "ipoib",
+        "run_scripts",
+        "share",
+        "capture",
+        "impair",
+        "junit",
+        "tap",
+        "shell",
+    ),
+    *("timeout", "memory", "output", "tolerate_warnings"),
+)
+_TIMEOUT_S: Final = 600.0  # of scripts; a shell has all the time
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the options of machines."""
+    group = parser.add_argument_group("virtual machines")
+    group.add_argument(
+        "--guests",
+        nargs="?",
+        const="",
+        metavar="N",
+        help="boot N virtual machines, 1 to 8, called a to h; without N the two of a link to look at. The"
+        " first run may build their kernel, in minutes",
+    )
+    group.add_argument("--kernel", metavar="V", help="the release of Linux; the oldest by default")
+    group.add_argument(
+        "--userland",
+        metavar="USERLAND",
+        help="the machines' programs and libraries: host; the directory, archive or URL of a userland; or"
+        " auto, the default: host where it has what the lab needs",
+    )
+    group.add_argument(
+        "--ipoib",
+        metavar="KIND",
+        help="kernel (the default): the unmodified ib_ipoib; ipoibu; none; mixed; or a list with one for"
+        " each machine",
+    )
+    group.add_argument(
+        "--run",
+        dest="run_scripts",
+        action="append",
+        metavar="ROLE=SCRIPT",
+        help="run a file, or a text for bash, in the machine ROLE, or in `all` at once; may be repeated."
+        " Scripts of a role run in their order, those of different roles side by side",
+    )
+    group.add_argument(
+        "--share",
+        metavar="DIR[:ro]",
+        help="show DIR at /src, where scripts run, as a copy that they may change; :ro: read-only",
+    )
+    group.add_argument(
+        "--output",
+        metavar="DIR",
+        help="keep each machine's output and kernel log, and /run/lab, in DIR; `userland build` leaves its"
+        " file there",
+    )
+    group.add_argument("--capture", metavar="FILE", help="write the frames on the wire as pcapng")
+    group.add_argument(
+        "--impair",
+        action="append",
+        metavar="[ROLE:]WORDS",
+        help='what a machine does to frames that it sends, as netem has it: "loss 1%% delay 5ms"',
+    )
+    group.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML")
+    group.add_argument(
+        "--tap", action="store_true", help="print the results as TAP, and nothing else, on stdout"
+    )
+    group.add_argument(
+        "--shell",
+        metavar="ROLE",
+        help="then open a shell in the machine ROLE; its end ends the lab",
+    )
+    group.add_argument(
+        "--timeout", metavar="S", help=f"end the scripts after so many seconds; {_TIMEOUT_S:.0f}"
+    )
+    group.add_argument("--memory", metavar="MIB", help="the memory of each machine; 512")
+    group.add_argument(
+        "--tolerate-warnings",
+        action="store_true",
+        default=None,
+        help="let only a panic or an Oops of a kernel fail the lab, and no warning",
+    )
+
+
+def refuse_without_guests(options: argparse.Namespace) -> None:
+    """`UsageError` for an option of machines."""
+    for name in _OF_MACHINES:
+        if vars(options)[name]:
+            raise UsageError(f"--{_option(name)} needs --guests N")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the link, check it or run a command in the first machine; return the exit code."""
-    from ipoibu.lab.machines.link import Link
-    from ipoibu.lab.machines.runner import find_kernel
-
+    """Boot machines, and run what the options ask for; return the exit code."""
     refused = [name for name in _OF_NAMESPACES if vars(options)[name] is not None]
     refused += [name for name in given(options, "lab") if name != "mode"]
     if refused:
         raise UsageError(f"--{refused[0]} is not for --guests")
+    return _run_lab(options) if options.guests else _run_link(options)
+
+
+def _option(name: str) -> str:
+    return {"run_scripts": "run"}.get(name, name.replace("_", "-"))
+
+
+def _run_lab(options: argparse.Namespace) -> int:
+    from ipoibu.lab import Lab, MachineFailed
+    from ipoibu.lab.machines.live import Live
+    from ipoibu.lab.machines.plan import NAMES
+    from ipoibu.lab.machines.roles import Roles, Script
+    from ipoibu.lab.machines.runner import MEMORY_MIB
+    from ipoibu.lab.machines.terminal import check_terminal, interact
+
+    for name in ("device", "check", "json"):
+        if vars(options)[name]:
+            raise UsageError(f"--{name} is for --guests without a number")
+    guests = _number("guests", options.guests, len(NAMES))
+    names = NAMES[:guests]
+    scripts = [Script.parse(text, names) for text in options.run_scripts or ()]
+    if options.rest:
+        scripts.append(Script("a", words=tuple(options.rest)))
+    if options.shell is not None:
+        if options.shell not in tuple(names):
+            raise UsageError(f"--shell {options.shell!r}: the roles are {', '.join(names)}")
+        check_terminal()
+    timeout_s: float | None = _TIMEOUT_S if options.timeout is None else _seconds(options.timeout)
+    live = Live(sys.stdout.buffer, with_names=bool(options.run_scripts))
+    if options.tap:
+        live.pause()
+    roles = Roles(scripts)
+    code = 0
+    with Interrupts() as interrupts:
+        lab = Lab(
+            guests,
+            kernel=options.kernel,
+            ipoib=options.ipoib or "kernel",
+            fabric=options.fabric or "ib",
+            mode=options.mode or "datagram",
+            partitions=options.partitions,
+            share=options.share,
+            output=options.output,
+            memory=MEMORY_MIB if options.memory is None else _number("memory", options.memory),
+            userland=options.userland,
+            capture=options.capture,
+            impair=options.impair or (),
+            tolerate_warnings=bool(options.tolerate_warnings),
+            print_output=live,
+        )
+        try:
+            with lab:
+                interrupts.check()
+                if not scripts and options.shell is None:
+                    _introduce(lab)
+                elif roles.run(lab, timeout_s) and options.shell is not None:
+                    live.pause()
+                    code = interact(lab[options.shell])
+        except MachineFailed as failure:
+            print(failure, file=sys.stderr)
+            code = 1
+        live.finish()
+        interrupts.check()
+    results = roles.results(lab)
+    _report(options, results)
+    for failed in (it for it in results if it.failure is not None and it.culprit is None):
+        print(f"ipoibu lab: machine {failed.name}: {failed.failure}", file=sys.stderr)
+    return code or roles.status(lab)
+
+
+def _report(options: argparse.Namespace, results: list[Result]) -> None:
+    from pathlib import Path
+
+    if options.junit is not None:
+        from ipoibu.lab.machines.junit import junit
+
+        Path(options.junit).write_bytes(junit("ipoibu lab", results))
+    if options.tap:
+        from ipoibu.lab.machines.tap import tap
+
+        sys.stdout.write(tap(results))
+
+
+def _introduce(lab: Lab) -> None:
+    """Print each machine with its addresses, as it says itself, and its reach."""
+    for machine in lab.guests:
+        print(f"{machine.name}  {machine.description}", flush=True)
+        machine.succeed(f"ip -brief address show dev {machine.interface}")
+    first, *others = lab.guests
+    for other in others:
+        first.succeed(f"ping -q -c 3 -i 0.2 -W 5 {other.ipv4 or other.ipv6}")
+
+
+def _number(name: str, text: str, most: int = 1 << 20) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= most):
+        raise UsageError(f"--{name} {text!r}: expected a number from 1 to {most}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise UsageError(f"--timeout {text!r}: expected a number of seconds")
+    return seconds
+
+
+def _run_link(options: argparse.Namespace) -> int:
+    """Show the link, check it or run a command in the first machine; return the exit code."""
+    from ipoibu.lab.machines.link import Link
+    from ipoibu.lab.machines.runner import find_kernel
+
+    refuse_without_guests(options)
+    for name in ("fabric", "partitions"):
+        if vars(options)[name] is not None:
+            raise UsageError(f"--{name} needs --guests N")
     if options.json and not options.check:
         raise UsageError("--guests --json needs --check")
     link = Link(options.device or "rxe0", options.mode or "datagram")

@@ -5,6 +5,9 @@ Where to look:
 
 - `lab`: a lab for tests: boots machines, sets each up
 - `machine`: one of them: runs commands, copies files
+- `roles`: the scripts of machines: which runs where and when
+- `live`: what machines print, as it comes
+- `terminal`: a shell in a machine, on the caller's terminal
 - `plan`: what machines the words of the options ask for
 - `agent`: the host's side of the program that runs commands in a machine
 - `runner`: boots kernels, runs a command in each

@@ -74,7 +74,10 @@ class Output:
 class Command:
     """A command that an `Agent` has started; any thread may use it."""
 
-    def __init__(self, agent: Agent, number: int, argv: Sequence[str]) -> None:
+    def __init__(
+        self, agent: Agent, number: int, argv: Sequence[str], on_output: Log | None = None
+    ) -> None:
+        self.on_output = on_output
         self._agent = agent
         self._number = number
         self.argv = tuple(argv)
@@ -90,10 +93,15 @@ class Command:
 
         `MachineEnded` if the machine ends first, `Refused` if its agent could not start the command.
         """
-        self._agent.wait_for(lambda: self.status is not None or self.refusal is not None, timeout_s)
+        self._agent.wait_for(lambda: self.has_ended, timeout_s)
         if self.refusal is not None:
             raise Refused(f"{self.argv[0]}: {self.refusal}")
         return self.status
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        return self.status is not None or self.refusal is not None
 
     def kill(self, signal: int = 15) -> None:
         """Send a signal to the command and all processes of its session."""
@@ -113,13 +121,19 @@ class Agent(Closing):
     """Runs commands in one machine; any thread may call it, a thread of its own listens.
 
     `log` gets the output of every command as it comes, on that thread; it must not wait for a command.
+    `changed` is notified when a command or the machine ends; several agents may share it.
     """
 
-    def __init__(self, channel: socket.socket, log: Log = lambda data: None) -> None:
+    def __init__(
+        self,
+        channel: socket.socket,
+        log: Log = lambda data: None,
+        changed: threading.Condition | None = None,
+    ) -> None:
         self._channel = channel
         self._log = log
         self._commands: dict[int, Command] = {}
-        self._changed = threading.Condition()
+        self._changed = changed or threading.Condition()
         self._sending = threading.Lock()
         self._last = 0
         self._is_ready = False
@@ -136,8 +150,11 @@ class Agent(Closing):
         self.send(b"S", 0, os.urandom(SEED_BYTES))
         return True
 
-    def run(self, argv: Sequence[str], flags: int = 0) -> Command:
-        """Start a command; `LabError` if it is too long, `MachineEnded` if there is no machine any more."""
+    def run(self, argv: Sequence[str], flags: int = 0, on_output: Log | None = None) -> Command:
+        """Start a command; `on_output` gets its output, too, on the agent's thread.
+
+        `LabError` if it is too long, `MachineEnded` if there is no machine any more.
+        """
         words = b"".join(os.fsencode(word) + b"\0" for word in argv)
         if len(words) > REQUEST_BYTES:
             raise LabError(
@@ -146,7 +163,7 @@ class Agent(Closing):
         with self._changed:
             self._last += 1
             number = self._last
-            command = self._commands[number] = Command(self, number, argv)
+            command = self._commands[number] = Command(self, number, argv, on_output)
         self.send(b"R", number, bytes([flags]) + words)
         return command
 
@@ -156,9 +173,9 @@ class Agent(Closing):
             self.send(b"Q", 0, b"")
 
     def wait_until_finished(self, timeout_s: float) -> bool:
-        """Wait for the agent's end; return False if the machine has ended without."""
+        """Wait for the agent's end, if it has ever answered; return False if the machine ended without."""
         try:
-            self.wait_for(lambda: self._is_done, timeout_s)
+            self.wait_for(lambda: self._is_done or not self._is_ready, timeout_s)
         except MachineEnded:
             return False
         return True
@@ -179,6 +196,11 @@ class Agent(Closing):
             if self._has_ended:
                 raise MachineEnded("the machine has ended")
             return False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the machine has ended."""
+        return self._has_ended
 
     def send(self, kind: bytes, number: int, payload: bytes) -> None:
         frame = _HEADER.pack(b"LAB", kind, number, len(payload)) + payload
@@ -230,6 +252,8 @@ class Agent(Closing):
         command = self._commands.get(number)
         if kind in (b"O", b"E") and command is not None:
             (command.output if kind == b"O" else command.errors).add(payload)
+            if command.on_output is not None:
+                command.on_output(payload)
         if kind in (b"O", b"E"):  # of the background, too, when its command has ended
             self._log(payload)
             return

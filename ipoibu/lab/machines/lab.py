@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ from ipoibu.lab.machines.capture import Capture
 from ipoibu.lab.machines.impairment import MEND_COMMAND, impair_command, impairments
 from ipoibu.lab.machines.machine import CommandFailed, Machine
 from ipoibu.lab.machines.mounts import INSIDE, Share, choose_root
-from ipoibu.lab.machines.plan import PARTITIONS, plan
+from ipoibu.lab.machines.plan import NAMES, PARTITIONS, plan
 from ipoibu.lab.machines.runner import (
     MEMORY_MIB,
     LabMachine,
@@ -36,8 +37,8 @@ from ipoibu.lab.machines.runner import (
 )
 from ipoibu.lab.machines.wire import Wire
 
-BOOT_S: Final = 60.0  # until all agents answer; a loaded host takes a few seconds
-SETUP_S: Final = 60.0  # until every machine has its devices and addresses
+BOOT_S: Final = 120.0  # until all agents answer; a loaded host takes a few seconds
+SETUP_S: Final = 150.0  # until every machine has its devices and addresses
 FINISH_S: Final = 10.0  # for a machine to write its files at the end
 LINE: Final = "/dev/ttyS1"  # the agent's, in a machine
 
@@ -95,7 +96,7 @@ class Lab(Starting):
         self._partitions = file
         self._kernel = kernel
         self._userland = userland
-        self._share = None if share is None else Share.parse(str(share))
+        self.share: Final = None if share is None else Share.parse(str(share))
         self._output = None if output is None else Path(output)
         self._memory_mib = memory
         self._tolerates_warnings = tolerate_warnings
@@ -103,13 +104,21 @@ class Lab(Starting):
         self._stack = contextlib.ExitStack()
         self._machines: list[LabMachine] = []
         self._agents: list[Agent] = []
+        self._changed = threading.Condition()
+        self.results: list[Result] = []
         self.failure: MachineFailed | None = None
 
-    def __getattr__(self, name: str) -> Machine:
-        guests: tuple[Machine, ...] = self.__dict__.get("guests", ())
-        for machine in guests:
+    def __getitem__(self, name: str) -> Machine:
+        """Return a machine by its name; `KeyError`."""
+        for machine in self.guests:
             if machine.name == name:
                 return machine
+        raise KeyError(name)
+
+    def __getattr__(self, name: str) -> Machine:
+        if name in tuple(NAMES) and "guests" in self.__dict__:
+            with contextlib.suppress(KeyError):
+                return self[name]
         raise AttributeError(f"a lab has no {name!r}")
 
     def start(self) -> None:
@@ -151,14 +160,19 @@ class Lab(Starting):
         )
 
     def close(self) -> None:
-        """End the machines; leave nothing behind but `output`. `failure` then says what went wrong."""
+        """End the machines, and leave nothing behind but `output`.
+
+        `results` then has each machine's, and `failure` is the error of the first that has failed, if any.
+        """
         agents, self._agents = self._agents, []
         for agent in agents:
             agent.ask_to_finish()
+        deadline = time.monotonic() + FINISH_S
         with self._stack:
             for agent, machine in zip(agents, self._machines, strict=False):
-                has_lasted = agent.wait_until_finished(FINISH_S)
+                has_lasted = agent.wait_until_finished(deadline - time.monotonic())
                 result = machine.finish("the lab ended")
+                self.results.append(result)
                 if self.failure is None and (not has_lasted or result.has_complaint):
                     self.failure = failure_of(result, "the machine ended")
 
@@ -173,6 +187,23 @@ class Lab(Starting):
             raise self.failure
         if error is not None and self.failure is not None and not isinstance(error, MachineFailed):
             error.add_note(str(self.failure))
+
+    def wait_for(self, true: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait until `true` holds, which a command's end decides; return False at `deadline`.
+
+        `MachineFailed` if a machine ends meanwhile.
+        """
+        timeout_s = None if deadline is None else deadline - time.monotonic()
+        with self._changed:
+            self._changed.wait_for(
+                lambda: true() or any(agent.has_ended for agent in self._agents), timeout_s
+            )
+        if true():
+            return True
+        for index, agent in enumerate(self._agents):
+            if agent.has_ended:
+                raise self._failure(index)
+        return False
 
     def _make_directory(self) -> Path:
         if self._output is None:
@@ -200,13 +231,13 @@ class Lab(Starting):
                 mem_mib=self._memory_mib,
                 kernel_arguments=it.kernel_arguments,
                 agent_fd=theirs.fileno(),
-                is_writable=self._share is not None,
+                is_writable=self.share is not None,
                 root=self._root,
-                share=self._share,
+                share=self.share,
                 tolerates_warnings=self._tolerates_warnings,
             )
             self._machines.append(machine)
-            agent = self._stack.enter_context(Agent(ours, self._log_of(index)))
+            agent = self._stack.enter_context(Agent(ours, self._log_of(index), self._changed))
             self._agents.append(agent)
             self._stack.enter_context(machine)
             directory = self.directory / it.name

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ipoibu.lab.errors import LabError
-from ipoibu.lab.machines.agent import MERGED, Agent, Command, MachineEnded
+from ipoibu.lab.machines.agent import MERGED, Agent, Command, Log, MachineEnded
 from ipoibu.lab.machines.plan import Plan
 from ipoibu.lab.machines.runner import MachineFailed
 
@@ -53,7 +53,6 @@ class Machine:
     def __init__(
         self, plan: Plan, agent: Agent, directory: Path, failure: Callable[[], MachineFailed]
     ) -> None:
-        self._plan = plan
         self._agent = agent
         self._directory = directory
         self._failure = failure
@@ -63,9 +62,10 @@ class Machine:
         self.interface: Final = plan.interface
         self.ipv4: Final = plan.ipv4
         self.ipv6: Final = plan.ipv6
+        self.description: Final = plan.description
 
     def __repr__(self) -> str:
-        return f"<machine {self.name}: {self._plan.description}>"
+        return f"<machine {self.name}: {self.description}>"
 
     def execute(self, command: str, timeout: float = COMMAND_S) -> Execution:
         """Run `command` and return how it ended; `CommandFailed` if it takes longer than `timeout` seconds.
@@ -145,9 +145,11 @@ class Machine:
             Path(target).write_bytes(data)
         return data
 
-    def run_words(self, argv: Sequence[str], flags: int = MERGED) -> Command:
+    def run_words(
+        self, argv: Sequence[str], flags: int = MERGED, on_output: Log | None = None
+    ) -> Command:
         """Start a program with its arguments, without a shell; for the rest of this package."""
-        return self._started(argv, flags)
+        return self._started(argv, flags, on_output)
 
     def wait_for(self, command: Command, timeout: float | None) -> int | None:
         """Wait for a command's exit status, or until `timeout`, when it is None."""
@@ -156,9 +158,9 @@ class Machine:
         except MachineEnded as error:
             raise self._failure() from error
 
-    def _started(self, argv: Sequence[str], flags: int) -> Command:
+    def _started(self, argv: Sequence[str], flags: int, on_output: Log | None = None) -> Command:
         try:
-            return self._agent.run(argv, flags)
+            return self._agent.run(argv, flags, on_output)
         except MachineEnded as error:
             raise self._failure() from error
 

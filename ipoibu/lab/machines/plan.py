@@ -8,7 +8,7 @@ and iWARP vec0 has 10.8.0.N/24, too. Its port's GUID is 0x000000fffe00000N.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -31,6 +31,14 @@ SCRIPTS: Final = tuple(SCENARIOS / name for name in ("verbs_host.sh", "lab_machi
 _DEFAULT_PKEY: Final = 0x7FFF
 # By the MTU of a link, in bytes: the largest MTU of vec0 with which the port has just that one.
 _WIRE_MTUS: Final = {4096: 9000, 2048: 4175, 1024: 2127}
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The P_Keys of a port: first those of links, then others."""
+
+    links: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,7 @@ def plan(
         raise UsageError(f"--ipoib kernel needs --fabric ib: ib_ipoib does not run on {fabric}")
     if mode == "connected" and fabric == "iwarp":
         raise UsageError("--mode connected: on iwarp ipoibu has datagram mode only")
-    tables: Sequence[tuple[int, ...]] = [()] * guests
+    tables = [_Table()] * guests
     wire_mtu = _WIRE_MTUS[4096]
     if partitions is not None:
         if fabric == "iwarp":
@@ -99,10 +107,10 @@ def plan(
             index,
             kind,
             fabric,
-            _kernel_arguments(kind, fabric, mode, pkeys),
-            _setup(kind, fabric, mode, pkeys, wire_mtu, has_file=partitions is not None),
+            _kernel_arguments(kind, fabric, mode, table),
+            _setup(kind, fabric, mode, table.links, wire_mtu, has_file=partitions is not None),
         )
-        for index, (name, kind, pkeys) in enumerate(
+        for index, (name, kind, table) in enumerate(
             zip(NAMES[:guests], kinds, tables, strict=True), 1
         )
     ]
@@ -120,11 +128,11 @@ def _kinds(ipoib: str, guests: int) -> list[str]:
     return list(islice(cycle(words), guests))
 
 
-def _kernel_arguments(kind: str, fabric: str, mode: str, pkeys: Sequence[int]) -> tuple[str, ...]:
+def _kernel_arguments(kind: str, fabric: str, mode: str, table: _Table) -> tuple[str, ...]:
     if fabric != "ib":
         return ()
     arguments = list(INFINIBAND)
-    if pkeys:
+    if pkeys := (*table.links, *table.others):
         arguments.append(f"rdma_rxe.pkeys={','.join(f'{pkey:#06x}' for pkey in pkeys)}")
     if kind == "ipoibu" and mode == "connected":
         arguments.append("initcall_blacklist=ib_cm_init")  # ipoibu's CM replaces the kernel's
@@ -149,30 +157,46 @@ def _setup(
     return script
 
 
-def _tables(file: Path, guests: int) -> tuple[list[tuple[int, ...]], int]:
-    """Return the P_Key table of each port, and the MTU of vec0, for the partitions of the file."""
+def _tables(file: Path, guests: int) -> tuple[list[_Table], int]:
+    """Return the P_Key table of each port, and the MTU of vec0, for the partitions of the file.
+
+    Partitions without the flag ipoib, such as the Default that OpenSM adds, stand behind those that have it.
+    """
     partitions = sorted(
-        load(file), key=lambda it: (not it.is_first, it.pkey.full & 0x7FFF != _DEFAULT_PKEY)
+        load(file),
+        key=lambda it: (not _has_link(it), not it.is_first, it.pkey.full & 0x7FFF != _DEFAULT_PKEY),
     )
-    mtus = {_mtu_bytes(partition) for partition in partitions}
-    if len(mtus) != 1:
+    mtus = {_mtu_bytes(it) for it in partitions if _has_link(it)}
+    if len(mtus) > 1:
         raise UsageError(f"{file}: all partitions must have one mtu: a machine has one port")
-    (mtu,) = mtus
+    mtu = max(mtus, default=max(_WIRE_MTUS))
     if mtu not in _WIRE_MTUS:
         raise UsageError(f"{file}: an mtu of {mtu} bytes: a port has {_words(_WIRE_MTUS)}")
     tables = []
     for index, name in enumerate(NAMES[:guests], 1):
         guid = 0xFFFE000000 + index
-        table = []
-        for partition in partitions:
-            membership = partition.membership(guid)
-            if membership is not None:
-                limited = 0x8000 if membership is MemberType.LIMITED else 0
-                table.append(partition.pkey.full & ~limited)
-        if not table:
-            raise UsageError(f"{file}: machine {name} (0x{guid:016x}) is in no partition")
-        tables.append(tuple(table))
+        links, others = (
+            tuple(_keys(guid, [it for it in partitions if _has_link(it) is has_link]))
+            for has_link in (True, False)
+        )
+        if not links:
+            raise UsageError(
+                f"{file}: machine {name} (0x{guid:016x}) is in no partition with the flag ipoib"
+            )
+        tables.append(_Table(links, others))
     return tables, _WIRE_MTUS[mtu]
+
+
+def _keys(guid: int, partitions: Sequence[Partition]) -> Iterator[int]:
+    for partition in partitions:
+        membership = partition.membership(guid)
+        if membership is not None:
+            limited = 0x8000 if membership is MemberType.LIMITED else 0
+            yield partition.pkey.full & ~limited
+
+
+def _has_link(partition: Partition) -> bool:
+    return bool(partition.broadcast_groups())
 
 
 def _mtu_bytes(partition: Partition) -> int:
@@ -180,10 +204,7 @@ def _mtu_bytes(partition: Partition) -> int:
 
     That SA gives every partition of the port a broadcast group, with the same parameters.
     """
-    groups = partition.broadcast_groups()
-    if not groups:
-        raise UsageError(f"{partition.place}: partition {partition.name} needs the flag ipoib")
-    (group, *others) = groups
+    group, *others = partition.broadcast_groups()
     wanted = (group.scope, group.qkey, group.sl, group.traffic_class, group.flow_label)
     if others or wanted != (DEFAULT_SCOPE, DEFAULT_QKEY, 0, 0, 0) or partition.own_params(group):
         raise UsageError(

@@ -47,7 +47,7 @@ ib_up() { # DEVICE [OPTION...]: sets ib_pid to the daemon's process number
     ipoibu up ib0 --device "$@" --address "10.9.0.$LAB_INDEX/24" \
         --address "fd00:9::$LAB_INDEX/64" >>/tmp/ib0.log 2>&1 &
     ib_pid=$!
-    until_true 40 "ib0" reports_up || { cat /tmp/ib0.log >&2; return 1; }
+    until_true 120 "ib0" reports_up || { cat /tmp/ib0.log >&2; return 1; }
 }
 
 ib_down() { # ends the daemon, checks its status and that ib0 is gone

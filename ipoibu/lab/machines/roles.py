@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The scripts of a lab's machines: which runs where and when, and how they end.
+
+A machine's role is its name. The scripts of a role run one after the other, those of different roles side by
+side. A script for `all` runs in every machine at once, when all earlier scripts have ended, and later ones
+wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ipoibu.base.errors import UsageError
+from ipoibu.lab.machines.agent import MERGED, Command
+from ipoibu.lab.machines.lab import Lab
+from ipoibu.lab.machines.machine import Machine
+from ipoibu.lab.machines.mounts import SHARE, Share
+from ipoibu.lab.machines.runner import GRACE_S, Result, shell
+
+ALL: Final = "all"
+TIMED_OUT: Final = 124  # the status of timeout(1)
+FAILED: Final = 1  # the status when a machine, not a script, has failed
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What runs in the machines of a role: a file of the host, a text for bash, or a command's words."""
+
+    role: str
+    text: str = ""
+    words: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, argument: str, names: Sequence[str]) -> Script:
+        """Parse `ROLE=SCRIPT`; `UsageError` for a role that there is not."""
+        role, equals, text = argument.partition("=")
+        if not equals or not text.strip():
+            raise UsageError(f"--run {argument!r}: expected ROLE=SCRIPT")
+        if role not in (*names, ALL):
+            raise UsageError(f"--run {argument!r}: the roles are {', '.join(names)} and {ALL}")
+        return cls(role, text)
+
+    def argv(self, place: Path, inside: str, share: Share | None) -> list[str]:
+        """Return the command for a machine; a file from outside the share is copied to `place`.
+
+        The machine sees `place` as `inside`.
+        """
+        if self.words:
+            return list(self.words)
+        file = Path(self.text)
+        if not file.is_file():
+            return shell(self.text)
+        file = file.resolve()
+        if share is not None and file.is_relative_to(share.path):
+            path = f"{SHARE}/{file.relative_to(share.path)}"
+        else:
+            shutil.copy2(file, place)
+            path = inside
+        return [path] if os.access(file, os.X_OK) else ["bash", path]
+
+
+@dataclass(slots=True)
+class _Part:
+    """The scripts of one machine: those still to run, the one that runs, and the output so far."""
+
+    machine: Machine
+    total: int
+    started_s: float
+    waiting: list[Script] = field(default_factory=list)
+    running: Command | None = None
+    output: list[str] = field(default_factory=list)
+    status: int = 0
+    ended_s: float = 0.0
+    ran: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has run its scripts of this stage."""
+        return self.running is None and not self.waiting
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has run all of its scripts."""
+        return self.running is None and self.ran == self.total
+
+    def begin(self, lab: Lab) -> None:
+        """Start the next script."""
+        script = self.waiting.pop(0)
+        self.ran += 1
+        name = f"script-{self.ran}"
+        place = lab.directory / self.machine.name / name
+        argv = script.argv(place, f"/run/lab/{self.machine.name}/{name}", lab.share)
+        self.running = self.machine.run_words(argv, MERGED)
+
+    def take_end(self) -> None:
+        """Take the end of the script that ran."""
+        assert self.running is not None
+        status = self.machine.wait_for(self.running, 0)
+        assert status is not None
+        self.output.append(str(self.running.output))
+        self.running = None
+        self.status = status
+        self.ended_s = time.monotonic()
+
+    def has_ended(self) -> bool:
+        return self.running is not None and self.running.has_ended
+
+    def end(self) -> None:
+        """Keep what a script that is still running has written."""
+        if self.running is not None:
+            self.output.append(str(self.running.output))
+        if not self.is_whole or not self.total:
+            self.ended_s = time.monotonic()
+
+
+class Roles:
+    """Runs the scripts in a running lab: `run`, and when the lab has ended `results` and `status`."""
+
+    def __init__(self, scripts: Sequence[Script]) -> None:
+        self._scripts = scripts
+        self._parts: list[_Part] = []
+        self._first: _Part | None = None  # the part that failed first
+        self._has_timed_out = False
+        self._timeout_s: float | None = None
+
+    def run(self, lab: Lab, timeout_s: float | None = None) -> bool:
+        """Run all scripts; end when one fails or after `timeout_s`. Return whether all have succeeded.
+
+        When one fails, the others get GRACE_S, in which each machine appends what it is doing to its
+        output. `MachineFailed` if a machine ends.
+        """
+        began_s = time.monotonic()
+        self._timeout_s = timeout_s
+        deadline = None if timeout_s is None else began_s + timeout_s
+        self._parts = [
+            _Part(it, sum(s.role in (it.name, ALL) for s in self._scripts), began_s)
+            for it in lab.guests
+        ]
+        try:
+            return all(self._run_stage(lab, stage, deadline) for stage in self._stages())
+        finally:
+            for part in self._parts:
+                part.end()
+
+    def results(self, lab: Lab) -> list[Result]:
+        """Return the result of each machine of a lab that has ended: of its scripts, and of itself."""
+        results = [
+            self._result(part, own) for part, own in zip(self._parts, lab.results, strict=False)
+        ]
+        if self._first is None:
+            return results
+        index = self._parts.index(self._first)
+        victims = [it for it in results if it.failure is not None and not it.has_complaint]
+        culprit = replace(results[index], victims=tuple(victims))
+        return [
+            culprit
+            if it is results[index]
+            else replace(it, culprit=culprit)
+            if it in victims
+            else it
+            for it in results
+        ]
+
+    def status(self, lab: Lab) -> int:
+        """Return the exit status of the whole: of the first script that failed, or of a failed machine."""
+        if self._first is not None:
+            return self._first.status
+        if self._has_timed_out:
+            return TIMED_OUT
+        return 0 if lab.failure is None else FAILED
+
+    def _stages(self) -> list[list[Script]]:
+        """Return the scripts, with each one for all apart."""
+        stages: list[list[Script]] = [[]]
+        for script in self._scripts:
+            if script.role == ALL:
+                stages += [[script], []]
+            else:
+                stages[-1].append(script)
+        return stages
+
+    def _run_stage(self, lab: Lab, stage: Sequence[Script], deadline: float | None) -> bool:
+        """Return whether all scripts of the stage have succeeded in time."""
+        for part in self._parts:
+            part.waiting = [it for it in stage if it.role in (part.machine.name, ALL)]
+        while not all(part.is_done for part in self._parts):
+            for part in self._parts:
+                if part.running is None and part.waiting:
+                    part.begin(lab)
+            if not lab.wait_for(self._any_has_ended, deadline):
+                self._end_early(lab, has_timed_out=True)
+                return False
+            for part in self._parts:
+                if part.has_ended():
+                    part.take_end()
+                    if part.status != 0 and self._first is None:
+                        self._first = part
+            if self._first is not None:
+                self._end_early(lab)
+                return False
+        return True
+
+    def _any_has_ended(self) -> bool:
+        return any(part.has_ended() for part in self._parts)
+
+    def _end_early(self, lab: Lab, *, has_timed_out: bool = False) -> None:
+        """Let the machines say what they are doing, and give the scripts a moment to end."""
+        self._has_timed_out = has_timed_out
+        (lab.directory / "failed").touch()
+        deadline = time.monotonic() + GRACE_S
+        running = [part for part in self._parts if part.running is not None]
+        lab.wait_for(lambda: all(part.has_ended() for part in running), deadline)
+        for part in running:
+            if part.has_ended():
+                part.take_end()
+
+    def _result(self, part: _Part, own: Result) -> Result:
+        status: int | None = part.status
+        output = "".join(part.output)
+        failure = own.failure if own.has_complaint else None
+        if not part.is_whole and part is not self._first:
+            status, output = None, own.output  # with what the machine says that it is doing
+            if failure is None and self._first is not None:
+                failure = f"ended because machine {self._first.machine.name} failed"
+            elif failure is None:
+                failure = f"did not end within {self._timeout_s:g} s"
+        return replace(
+            own,
+            status=status,
+            output=output,
+            failure=failure,
+            duration_s=part.ended_s - part.started_s,
+        )
