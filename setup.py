@@ -33,7 +33,7 @@ from setuptools._distutils.sysconfig import customize_compiler  # noqa: E402
 from setuptools.command.build_ext import build_ext  # noqa: E402
 
 AGENT = "ipoibu.lab.machines.inside.agent"
-HEADERS = [str(path) for kind in ("*.h", "*.pxd") for path in Path("ext").rglob(kind)]
+HEADERS = [str(path) for kind in ("*.h", "*.pxd", "*.pxi") for path in Path("ext").rglob(kind)]
 
 
 def c_files(rooms: tuple[str, ...]) -> list[str]:

@@ -16,7 +16,13 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _ROW: Final = re.compile(r"^\| ([A-Z]\d+) \| (M|S|m) \| (met|later|deviates) \| (.*) \|$")
-_CODE: Final = ("ipoibu/**/*.py", "ext/**/*.c", "ext/**/*.h", "ext/python/*.pyx")
+_CODE: Final = (
+    "ipoibu/**/*.py",
+    "ext/**/*.c",
+    "ext/**/*.h",
+    "ext/python/*.pyx",
+    "ext/python/*.pxi",
+)
 _TESTS: Final = ("tests/**/test_*.py", "ext/tests/*.c", "ext/soft/tests/*.c", "ext/verbs/tests/*.c")
 _IDS: Final = r"([A-Z]\d{1,2}(?:, [A-Z]\d{1,2})*)[.:]"
 _C_TEST: Final = re.compile(rf"^/\* {_IDS}[^/]*\*/\nstatic void (\w+)\(void\)$", re.MULTILINE)

@@ -99,10 +99,20 @@ def arguments(text: str) -> str:
     return ", ".join(argument(part) for part in [*parts, part] if part.strip())
 
 
-def statements(source: str) -> Iterator[str]:
+def lines(name: str) -> Iterator[str]:
+    """Return the lines of a source, with those of the files that it includes."""
+    for line in (HERE / name).read_text(encoding="utf-8").splitlines():
+        included = re.match(r'include "(.*)"$', line)
+        if included:
+            yield from lines(included[1])
+        else:
+            yield line
+
+
+def statements(name: str) -> Iterator[str]:
     """Return the lines of the source; a `def` over several lines is one line."""
     held = ""
-    for line in source.splitlines():
+    for line in lines(name):
         held = f"{held}\n{line}" if held else line
         if held.lstrip().startswith("def ") and not held.rstrip().endswith(":"):
             continue
@@ -115,7 +125,7 @@ def stub_of(name: str) -> str:
     out += ["", PREAMBLES[name]]
     decorators: list[str] = []
     of_class = False
-    for line in statements((HERE / name).read_text(encoding="utf-8")):
+    for line in statements(name):
         if match := CLASS.match(line):
             base = f"({match[2]})" if match[2] else ""
             out += ["", f"class {match[1]}{base}:"]

@@ -87,7 +87,7 @@ def test_a_file_includes_only_what_its_room_may(source: Path) -> None:
 
 
 def test_the_cython_side_names_headers_with_their_room() -> None:
-    for source in [*EXT.glob("python/*.pxd"), *EXT.glob("python/*.pyx")]:
+    for source in (path for kind in ("pxd", "pxi", "pyx") for path in EXT.glob(f"python/*.{kind}")):
         for name in re.findall(r'cdef extern from "([^"<]+)"', source.read_text("utf-8")):
             assert (EXT / name).is_file(), f"{source.name} names {name}"
 
