@@ -111,10 +111,11 @@ def unpack_untrusted(archive: Path, directory: Path) -> None:
     """Unpack files, directories and symbolic links of a tar archive into the new `directory`."""
     size = 0
     directory.mkdir()
+    places: set[Path] = set()
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
-                target = _inner_untrusted(directory, member.name)
+                target = _inner_untrusted(directory, member.name, places)
                 if member.isdir():
                     target.mkdir(exist_ok=True)
                 elif member.issym():
@@ -176,11 +177,18 @@ def _create(path: Path, mode: int) -> Any:
     return os.fdopen(fd, "wb")
 
 
-def _inner_untrusted(directory: Path, name: str) -> Path:
-    """Return the place of an archive's member; LabError if it leads out of the directory."""
+def _inner_untrusted(directory: Path, name: str, places: set[Path]) -> Path:
+    """Return the place of an archive's member; LabError if it leads out of the directory.
+
+    `places` are the directories within that are no symbolic links.
+    """
     name = name.removeprefix("./").rstrip("/") or "."
     target = directory / name
-    outside = name.startswith("/") or ".." in name.split("/") or "\0" in name
-    if outside or target.parent.resolve() != (directory.resolve() / name).parent:
+    parent = target.parent
+    is_inside = not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
+    if is_inside and parent not in places and name != ".":
+        is_inside = parent.resolve() == directory.resolve() / parent.relative_to(directory)
+        places.add(parent)
+    if not is_inside:
         raise LabError(f"the archive has {name!r}, outside of its root")
     return target
