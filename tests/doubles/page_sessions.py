@@ -121,6 +121,10 @@ ELSEWHERE: Final = {
     "docs/use/software.md: # ip link set": ("tests/netns/test_moves.py", "link set ib0 netns"),
     "docs/use/tutorial.md: make lab": (".ci/run", "make test"),
     "ipoibu/lab/machines/README.md: ipoibu lab --guests": ("tests/lab/test_link.py", '"--guests"'),
+    "ipoibu/lab/machines/README.md: ipoibu lab --guests 3 --run": (
+        "tests/lab/test_guests.py",
+        "--run=",
+    ),
 }
 
 # The test that runs the programs of a page, or what they show
@@ -135,5 +139,6 @@ PROGRAMS: Final = {
     "docs/use/embedding.md": ("tests/unit/test_examples.py", "embedding.md"),
     "docs/use/sa.md": ("tests/lab/scenarios/own_sa.py", "async with SaClient.open("),
     "docs/use/verbs.md": ("tests/lab/scenarios/verbs_pair.py", "VerbsPort(context=context, pd=pd)"),
+    "ipoibu/lab/machines/README.md": ("tests/lab/test_lab.py", "wait_until_succeeds"),
     "tests/lab/README.md": ("tests/lab/test_rdma.py", "ibv_{kind}_pingpong"),
 }

@@ -138,3 +138,29 @@ def test_partitions_decide_who_reaches_whom(lab_kernel: Path, tmp_path: Path) ->
             machine.wait_until_succeeds("ping -c 1 -W 5 10.10.0.1", timeout=PATIENCE_S)
         b.fail("ping -c 1 -W 1 10.10.0.3")
         b.succeed("ping -c 1 -W 5 10.9.0.3")
+
+
+def test_a_shared_directory_is_a_copy_that_each_machine_may_change(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    share = tmp_path / "checkout"
+    (share / "sub").mkdir(parents=True)
+    (share / "sub" / "file").write_text("of the host\n")
+    with Lab(2, kernel=lab_kernel, ipoib="none", share=share) as machines:
+        a, b = machines.guests
+        assert a.succeed("pwd; cat sub/file") == "/src\nof the host\n"
+        a.succeed("rm -r sub; mkdir sub; echo new >sub/new; echo text >/etc/lab-was-here")
+        assert a.succeed("ls sub; cat /etc/lab-was-here") == "new\ntext\n"
+        assert b.succeed("cat sub/file") == "of the host\n"
+        b.fail("test -e /etc/lab-was-here")
+    assert [it.name for it in share.rglob("*")] == ["sub", "file"]
+    assert not Path("/etc/lab-was-here").exists()
+
+
+def test_a_script_finds_a_shared_directory_read_only(lab_kernel: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("cd ${0%/*}; touch new || cat script | wc -l\n")
+    done = lab("1", "--ipoib", "none", "--share", f"{tmp_path}:ro", "--run", f"a={script}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("a | 1\n")
+    assert not (tmp_path / "new").exists()

@@ -22,7 +22,6 @@ Where to look:
 - `kinship`: what a process asks of the kernel about its children
 - `link`: one link of two hosts
 - `judge`: the kernel's own ib_ipoib as the judge
-- `__main__`: runs a script in machines by hand
 - `inside`: what runs in a machine
 - `scenarios`: what hosts of `ipoibu lab` and `bench` do
 
