@@ -8,6 +8,7 @@
 
 #define LINE_BYTES    64u
 #define MAX_SLAB_SIZE (UINT64_C(1) << 32)
+#define COLLAPSE      25 /* MADV_COLLAPSE, which the headers of Debian 12 lack */
 
 int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes)
 {
@@ -38,8 +39,7 @@ int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes)
         goto fail;
     slab->base = base;
     slab->len = len;
-    /* This is advice only: fewer TLB misses, and no copy-on-write of pinned pages after a fork. */
-    (void)madvise(base, len, MADV_HUGEPAGE);
+    /* This is advice only: no copy-on-write of pinned pages after a fork. */
     (void)madvise(base, len, MADV_DONTFORK);
 
     slab->stride_bytes = stride_bytes;
@@ -53,6 +53,14 @@ int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes)
 fail:
     ipu_slab_free(slab);
     return -ENOMEM;
+}
+
+void ipu_slab_widen(const struct ipu_slab *slab)
+{
+    if (slab->base == NULL)
+        return;
+    (void)madvise(slab->base, slab->len, MADV_HUGEPAGE);
+    (void)madvise(slab->base, slab->len, COLLAPSE); /* Linux 6.1 */
 }
 
 void ipu_slab_free(struct ipu_slab *slab)

@@ -33,6 +33,11 @@ struct ipu_slab {
  */
 int ipu_slab_init(struct ipu_slab *slab, uint32_t frames, uint32_t frame_bytes);
 
+/* Asks the kernel for huge pages, so that many frames miss the TLB less often. A huge page takes
+ * memory for frames that nobody has used yet, so a slab begins without. Advice only: it copies
+ * pages that are there, where the kernel can and nothing has pinned them. */
+void ipu_slab_widen(const struct ipu_slab *slab);
+
 /* Ends the mapping, even if some frames are still in use, unless another view shares it. Safe after
  * a failed init, and to repeat. */
 void ipu_slab_free(struct ipu_slab *slab);

@@ -173,6 +173,7 @@ struct ipu_fabric {
     uint32_t min_recv;
     uint32_t max_recv;  /* the most receives that are of use; 0: no such limit */
     bool one_piece;     /* head_len must be 0: the queue pair has one SGE */
+    bool pins_memory;   /* memory() pins the pages, which cannot become huge any more */
     bool spreads_flows; /* different flows may take different ways; else `flow` means nothing */
     /* Further queue pairs that send for us: those of our TX queues, where these have numbers of
      * their own. The list does not change while a pump runs. */

@@ -122,6 +122,7 @@ int ipu_mesh_create(const struct ipu_mesh_config *config, struct ipu_mesh **out)
         .qpn = config->qpn,
         .mtu = config->mtu,
         .min_recv = IPU_GRH_LEN + config->mtu,
+        .pins_memory = true,
         .max_recv = receives,
     };
     m->pd = pattern->pd;

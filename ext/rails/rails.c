@@ -257,8 +257,12 @@ static void join_limits(struct ipu_rails *r)
     struct ipu_fabric *fabric = &r->fabric;
     bool is_bounded = true, has_connections = true;
     uint32_t receives = 0;
-    *fabric = (struct ipu_fabric){
-        .ops = &r->ops, .self = r, .mtu = UINT32_MAX, .max_ah = 0, .spreads_flows = true};
+    *fabric = (struct ipu_fabric){.ops = &r->ops,
+                                  .self = r,
+                                  .mtu = UINT32_MAX,
+                                  .max_ah = 0,
+                                  .pins_memory = true,
+                                  .spreads_flows = true};
     r->ops = rails_ops;
     RAILS_FOR_EACH(r, k) {
         const struct ipu_fabric *inner = r->rails[k].inner;

@@ -205,6 +205,7 @@ int ipu_verbs_create(const struct ipu_verbs_config *config, struct ipu_verbs **o
         .mtu = config->mtu,
         .max_ah = config->max_ah,
         .min_recv = IPU_GRH_LEN + config->mtu, /* E4; rxe fails the queue pair otherwise */
+        .pins_memory = true,
     };
     v->qp = config->qp;
     v->pd = config->qp->pd;

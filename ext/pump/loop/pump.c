@@ -214,6 +214,20 @@ static bool looks(const struct ipu_pump *pump, uint64_t call_ns)
     return pump->busy_poll_ns > 0 || (pump->adaptive && call_ns < IPU_SYSCALL_DEAR_NS);
 }
 
+/* Has huge pages under the frames from the first stream on. A pump that has not seen one, as on an
+ * idle interface, needs a few frames, and leaves the memory of the others to the machine. The
+ * caller has nothing to do just now, so the copy of a few pages delays nobody. */
+static void widen(struct ipu_pump *pump)
+{
+    if (pump->is_wide)
+        return;
+    pump->is_wide = true;
+    ipu_slab_widen(&pump->tx);
+    ipu_slab_widen(&pump->heads);
+    ipu_slab_widen(&pump->rx);
+    ipu_slab_widen(&pump->connected.rx);
+}
+
 static void *run(void *arg)
 {
     struct ipu_pump *pump = arg;
@@ -241,13 +255,15 @@ static void *run(void *arg)
             }
             look_until_ns = 0;
         }
+        uint64_t bytes = moved_bytes(pump);
+        if (bytes - rested_bytes >= BURST_BYTES)
+            widen(pump);
         /* Sleep and wake-up cost both ends more than a few polls do. */
-        if ((burst >= BURST_PACKETS || moved_bytes(pump) - rested_bytes >= BURST_BYTES) &&
+        if ((burst >= BURST_PACKETS || bytes - rested_bytes >= BURST_BYTES) &&
             yields++ < yields_max) {
             sched_yield();
             continue;
         }
-        uint64_t bytes = moved_bytes(pump);
         bool calm = burst <= CALM_WORK && bytes - rested_bytes <= CALM_BYTES;
         burst = yields = 0;
         rested_bytes = bytes;
@@ -368,6 +384,8 @@ static int init_slabs(struct ipu_pump *pump, const struct frame_sizes *sizes)
         error = ipu_slab_init(&pump->heads, sizes->heads, sizes->head_len);
     if (error == 0 && sizes->rx_frames > 0)
         error = ipu_slab_init(&pump->rx, sizes->rx_frames, pump->recv_len);
+    if (error == 0 && pump->fabric->pins_memory)
+        widen(pump);
     return error;
 }
 
