@@ -6,7 +6,7 @@ Where to look:
 - `port`: port and fabric
 - `ib_port`: the same with LIDs and a subnet administrator
 - `adapter`: one built-in HCA of a port, whose GID never changes
-- `carrier`: whether a net device has lost its carrier, before the kernel says so everywhere
+- `carrier_check`: whether a net device has lost its carrier, before the kernel says so everywhere
 - `own_routes`: the routes of its net device that it needs
 
 It imports: `_core`, `base`, `fabric.base`, `fabric.cm`, `fabric.link_speed`, `fabric.plain`, `fabric.sa`,

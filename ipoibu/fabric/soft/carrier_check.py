@@ -16,7 +16,7 @@ from ipoibu.base.limits import SOFT_CARRIER_LOOK_S
 from ipoibu.fabric.link_speed import has_carrier
 
 
-class Carrier:
+class CarrierCheck:
     """Asks the driver on a thread of its own, for a port that is looked at so often that it matters: a rail.
 
     One thread calls it.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -43,9 +44,9 @@ class OwnRoutes:
         self._unreachable = 0
         self._failing: dict[OwnRoute, int] = {}  # the errno of each route that we cannot restore
 
-    def look(self, now: float) -> None:
-        """Restore what is lost; once a second, and when a packet could not leave."""
-        unreachable = self._hca.counters()["tx_unreachable"]
+    def look(self, now: float, counters: Mapping[str, int]) -> None:
+        """Restore what is lost; once a second, and when a packet could not leave, by the HCA's counters."""
+        unreachable = counters["tx_unreachable"]
         is_time = self._looked_at_s is None or now - self._looked_at_s >= SOFT_OWN_ROUTES_S
         if not is_time and unreachable == self._unreachable:
             return

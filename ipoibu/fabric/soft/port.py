@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from ipoibu.fabric.base import Capabilities, KeptPort, PeersUnderlay, RcQueuePai
 from ipoibu.fabric.link_speed import speed_mbps
 from ipoibu.fabric.plain import PlainFabric, PlainPort
 from ipoibu.fabric.soft.adapter import Adapter, no_address, translate
-from ipoibu.fabric.soft.carrier import Carrier
+from ipoibu.fabric.soft.carrier_check import CarrierCheck
 from ipoibu.fabric.soft.own_routes import OwnRoutes
 from ipoibu.proto.machine.ratelimit import should_log
 
@@ -98,7 +99,7 @@ class SoftPort(PlainPort):
         self._used_bytes = 0  # the longest datagram of our fabrics
         self._has_fragments = False
         self._own_routes = OwnRoutes(self._adapter.hca, device)
-        self._carrier = Carrier()
+        self._carrier_check = CarrierCheck()
 
     def _describe(self, by: UnderlayChoice | _Successor | None) -> PortInfo:
         hca = self._adapter.hca
@@ -134,23 +135,23 @@ class SoftPort(PlainPort):
     def active(self) -> bool:
         """The fabrics are stale once the net device has lost the GID and has another address, or the routes
         to the peers have asked for another address, for a while."""
-        self._report_fragments()
-        error = self._check()
+        now, counters = time.monotonic(), self._adapter.hca.counters()
+        self._report_fragments(counters)
+        error = self._check(now)
         if error == errno.ENODEV:  # a new device of the same name would be another HCA
             raise LinkError(f"{self.info.device}: the network device was removed")
-        if self._review(time.monotonic(), is_gone=error == errno.EADDRNOTAVAIL):
-            error = self._adapter.hca.check()
+        if self._review(now, is_gone=error == errno.EADDRNOTAVAIL):
+            error, counters = self._adapter.hca.check(), self._adapter.hca.counters()
         if error == 0:
-            self._own_routes.look(time.monotonic())
+            self._own_routes.look(now, counters)
         return error == 0
 
-    def _check(self) -> int:
+    def _check(self, now: float) -> int:
         """Return 0 while the port is active, else an errno of `SoftHca.check`."""
         error = self._adapter.hca.check(self._used_bytes)
         is_running = error != errno.ENETDOWN
-        is_lost = self._carrier.is_lost(
-            time.monotonic(), self._adapter.hca.netdev, is_running=is_running
-        )
+        netdev = self._adapter.hca.netdev
+        is_lost = self._carrier_check.is_lost(now, netdev, is_running=is_running)
         return error or (errno.ENETDOWN if is_lost else 0)
 
     def _review(self, now: float, *, is_gone: bool) -> bool:
@@ -199,9 +200,9 @@ class SoftPort(PlainPort):
         before.leave()
         return True
 
-    def _report_fragments(self) -> None:
+    def _report_fragments(self, counters: Mapping[str, int]) -> None:
         """Log once that datagrams go in fragments: that costs speed, and some networks drop fragments."""
-        if self._has_fragments or not self._adapter.hca.counters()["tx_fragments"]:
+        if self._has_fragments or not counters["tx_fragments"]:
             return
         self._has_fragments = True
         _log.warning(
@@ -213,7 +214,7 @@ class SoftPort(PlainPort):
 
     def why_down(self) -> str:
         hca = self._adapter.hca
-        netdev, error = hca.netdev, self._check()
+        netdev, error = hca.netdev, self._check(time.monotonic())
         now, needed = hca.netdev_mtu_now(), hca.needed_mtu(self._used_bytes)
         if 0 < now < needed:  # below 1280 the address is gone, too
             return (
@@ -245,7 +246,7 @@ class SoftPort(PlainPort):
 
     def close(self) -> None:
         """Release the UDP port. The caller has closed the fabrics."""
-        self._carrier.close()
+        self._carrier_check.close()
         self._adapter.leave()
 
 

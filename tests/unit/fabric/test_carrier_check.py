@@ -13,8 +13,8 @@ import pytest
 from ipoibu.base.addr import Gid
 from ipoibu.base.limits import RAIL_POLL_S, SOFT_CARRIER_LOOK_S
 from ipoibu.fabric import link_speed
-from ipoibu.fabric.soft import adapter, carrier
-from ipoibu.fabric.soft.carrier import Carrier
+from ipoibu.fabric.soft import adapter, carrier_check
+from ipoibu.fabric.soft.carrier_check import CarrierCheck
 from ipoibu.fabric.soft.port import SoftPort
 
 
@@ -38,14 +38,14 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     driver = Driver()
-    monkeypatch.setattr(carrier, "has_carrier", driver.ask)
+    monkeypatch.setattr(carrier_check, "has_carrier", driver.ask)
     return driver
 
 
 @pytest.fixture
 def look(driver: Driver) -> Iterator[Callable[..., bool]]:
     """`look()` is a look at a rail's port, RAIL_POLL_S after the one before."""
-    made = Carrier()
+    made = CarrierCheck()
     now = 0.0
 
     def look(*, is_running: bool = True, after_s: float = RAIL_POLL_S) -> bool:
@@ -116,7 +116,7 @@ class FakeHca:
     netdev = "eth0"
     gid, guid = Gid.parse("fe80::1").raw, bytes(8)
     active_mtu_bytes, datagram_bytes = 1024, 1400
-    state = 0
+    state = reads = 0
 
     def __init__(self, netdev: str, *, kind: int, gid: bytes | None, socket_fd: int) -> None:
         pass
@@ -125,6 +125,7 @@ class FakeHca:
         return self.state
 
     def counters(self) -> dict[str, int]:
+        FakeHca.reads += 1
         return {"tx_fragments": 0, "tx_unreachable": 0}
 
     def restore_route(self, route: int) -> int:
@@ -151,6 +152,15 @@ def test_a_port_without_carrier_is_down_and_says_so(
     assert port.why_down() == "eth0 is down or has no carrier"
     driver.has_carrier = True
     until(port.active)
+    port.close()
+
+
+def test_a_look_reads_the_counters_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "SoftHca", FakeHca)
+    port = SoftPort("soft:eth0")
+    before = FakeHca.reads
+    assert port.active()
+    assert FakeHca.reads == before + 1
     port.close()
 
 

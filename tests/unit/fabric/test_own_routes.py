@@ -43,13 +43,13 @@ def routes(hca: FakeHca) -> OwnRoutes:
 def test_the_port_looks_once_a_second_and_at_once_after_a_lost_packet(
     hca: FakeHca, routes: OwnRoutes
 ) -> None:
-    routes.look(0.0)
-    routes.look(SOFT_OWN_ROUTES_S / 2)
+    routes.look(0.0, hca.counters())
+    routes.look(SOFT_OWN_ROUTES_S / 2, hca.counters())
     assert hca.asked == len(OwnRoute)
     hca.unreachable = 1
-    routes.look(SOFT_OWN_ROUTES_S / 2)
+    routes.look(SOFT_OWN_ROUTES_S / 2, hca.counters())
     assert hca.asked == 2 * len(OwnRoute)
-    routes.look(2 * SOFT_OWN_ROUTES_S)
+    routes.look(2 * SOFT_OWN_ROUTES_S, hca.counters())
     assert hca.asked == 3 * len(OwnRoute)
 
 
@@ -58,9 +58,9 @@ def test_each_route_that_comes_back_is_logged(
 ) -> None:
     hca.results[OwnRoute.GROUPS] = 1
     with caplog.at_level(logging.WARNING):
-        routes.look(0.0)
+        routes.look(0.0, hca.counters())
         hca.results[OwnRoute.GROUPS] = 0
-        routes.look(1.0)
+        routes.look(1.0, hca.counters())
     assert [record.message for record in caplog.records] == [
         "soft:eth0: eth0 had lost its route for IPv6 multicast, as another device's replaced it;"
         " it is there again"
@@ -73,7 +73,7 @@ def test_without_the_right_to_restore_it_the_port_names_the_command_once(
     with caplog.at_level(logging.WARNING):
         for now, result in enumerate((-errno.EPERM, -errno.EPERM, 0, -errno.EPERM)):
             hca.results[OwnRoute.LINK] = result
-            routes.look(float(now))
+            routes.look(float(now), hca.counters())
     messages = [record.message for record in caplog.records]
     assert len(messages) == 2  # it was there in between
     assert set(messages) == {
