@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from ipoibu.base.errors import UsageError
 from ipoibu.cli.interrupts import Interrupts
@@ -14,9 +15,10 @@ from ipoibu.cli.options import given
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from ipoibu.lab import Lab
+    from ipoibu.lab import Lab, LabError
     from ipoibu.lab.machines.link import Link
     from ipoibu.lab.machines.runner import Result
 
@@ -132,7 +134,7 @@ def _option(name: str) -> str:
 
 
 def _run_lab(options: argparse.Namespace) -> int:
-    from ipoibu.lab import Lab, MachineFailed
+    from ipoibu.lab import Lab, LabError
     from ipoibu.lab.machines.live import Live
     from ipoibu.lab.machines.plan import NAMES
     from ipoibu.lab.machines.roles import Roles, Script
@@ -156,8 +158,9 @@ def _run_lab(options: argparse.Namespace) -> int:
     if options.tap:
         live.pause()
     roles = Roles(scripts)
+    failure: LabError | None = None
     code = 0
-    with Interrupts() as interrupts:
+    with _junit_file(options) as junit_file, Interrupts() as interrupts:
         lab = Lab(
             guests,
             kernel=options.kernel,
@@ -182,25 +185,42 @@ def _run_lab(options: argparse.Namespace) -> int:
                 elif roles.run(lab, timeout_s) and options.shell is not None:
                     live.pause()
                     code = interact(lab[options.shell])
-        except MachineFailed as failure:
-            print(failure, file=sys.stderr)
+        except LabError as error:
+            print(f"ipoibu lab: {error}", file=sys.stderr)
+            failure = error
             code = 1
-        live.finish()
+        finally:
+            live.finish()
+            if lab.capture is not None:
+                print(f"ipoibu lab: {lab.capture}", file=sys.stderr)
         interrupts.check()
-    results = roles.results(lab)
-    _report(options, results)
+        results = roles.results(lab)
+        _report(options, junit_file, results, failure)
     for failed in (it for it in results if it.failure is not None and it.culprit is None):
         print(f"ipoibu lab: machine {failed.name}: {failed.failure}", file=sys.stderr)
     return code or roles.status(lab)
 
 
-def _report(options: argparse.Namespace, results: list[Result]) -> None:
-    from pathlib import Path
+def _junit_file(options: argparse.Namespace) -> AbstractContextManager[BinaryIO | None]:
+    """Return the file for the report: one that cannot be written is refused before anything boots."""
+    return nullcontext() if options.junit is None else open(options.junit, "wb")
 
-    if options.junit is not None:
+
+def _report(
+    options: argparse.Namespace,
+    junit_file: BinaryIO | None,
+    results: Sequence[Result],
+    failure: LabError | None,
+) -> None:
+    """Write the reports; a failure that is no machine's own is a result called `lab`."""
+    if failure is not None and all(it.succeeded for it in results):
+        from ipoibu.lab.machines.runner import Result
+
+        results = [*results, Result("lab", None, "", "", str(failure), 0.0)]
+    if junit_file is not None:
         from ipoibu.lab.machines.junit import junit
 
-        Path(options.junit).write_bytes(junit("ipoibu lab", results))
+        junit_file.write(junit("ipoibu lab", results))
     if options.tap:
         from ipoibu.lab.machines.tap import tap
 

@@ -101,6 +101,14 @@ ELSEWHERE: Final = {
         "tests/lab/test_ethernet.py",
         "ipoibu child add ib0 0x8001",
     ),
+    "docs/use/lab-wire.md: ipoibu lab --guests 2 --capture": (
+        "tests/lab/test_reports.py",
+        '("--capture", str(capture)',
+    ),
+    "docs/use/lab-wire.md: ipoibu lab --guests 2 --impair": (
+        "tests/lab/test_reports.py",
+        '("--impair", "delay 1ms"',
+    ),
     "docs/use/rails.md: ipoibu up ib0 --device soft:eth0 --device soft:eth1 --address": (
         "tests/netns/test_rails.py",
         '"--device", "soft:eth1"',
@@ -137,6 +145,7 @@ PROGRAMS: Final = {
     ),
     "docs/use/dhcp.md": ("tests/netns/test_dhcp.py", "docs/use/dhcp.md"),
     "docs/use/embedding.md": ("tests/unit/test_examples.py", "embedding.md"),
+    "docs/use/lab-wire.md": ("tests/lab/test_impairment.py", 'lab.impair("loss 20%", "a")'),
     "docs/use/sa.md": ("tests/lab/scenarios/own_sa.py", "async with SaClient.open("),
     "docs/use/verbs.md": ("tests/lab/scenarios/verbs_pair.py", "VerbsPort(context=context, pd=pd)"),
     "ipoibu/lab/machines/README.md": ("tests/lab/test_lab.py", "wait_until_succeeds"),

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from ipoibu.cli.main import main
+from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.judge import COMMON, LARGE
 from ipoibu.lab.machines.runner import Result
 
@@ -62,6 +63,8 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
         (["--mtu", "1500"], "--mtu is not for --guests"),
         (["--cpu-latency", "0"], "--cpu-latency is not for --guests"),
         (["--json"], "--guests --json needs --check"),
+        (["2", "--impair", "loss 1x"], "--impair 'loss 1x': tc says: Illegal"),
+        (["2", "--impair", "c:loss 1%"], "there is no machine 'c' but a, b"),
     ],
 )
 def test_an_option_that_machines_do_not_have_is_refused(
@@ -119,3 +122,25 @@ def test_a_machine_that_fails_is_an_error_of_the_lab(
     machines.results[0] = machines.result("a", None, "did not end within 5 s")
     assert main(["lab", "--guests"]) == 1
     assert "machine a: did not end within 5 s" in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_boots(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lab", "--guests", "2", "--junit", "/proc/none/report"]) == 1
+    assert "/proc/none/report" in capsys.readouterr().err
+
+
+def test_a_lab_that_does_not_start_is_in_the_reports(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> Path:
+        raise LabError("there is no kernel")
+
+    monkeypatch.setattr("ipoibu.lab.machines.lab.find_kernel", refuse)
+    report = tmp_path / "junit.xml"
+    assert main(["lab", "--guests", "2", "--tap", "--junit", str(report), "--", "true"]) == 1
+    seen = capsys.readouterr()
+    assert "there is no kernel" in seen.err
+    assert "1..1\nnot ok 1 - lab\n" in seen.out
+    assert '<failure type="machine" message="there is no kernel">' in report.read_text()
