@@ -18,7 +18,8 @@ from typing import Any
 
 from ipoibu.bench.environment import environment
 from ipoibu.lab.machines.judge import PORT, SCRIPTS
-from ipoibu.lab.machines.runner import SCENARIOS, find_kernel, run, shell, source
+from ipoibu.lab.machines.kernels import find_kernel
+from ipoibu.lab.machines.runner import SCENARIOS, run, shell, source
 
 CONTENDERS = ("bond", "ipoibu")
 PING_MS = 5

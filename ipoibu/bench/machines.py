@@ -25,7 +25,8 @@ from ipoibu.bench.traffic import parse_iperf3, parse_ping_us
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.judge import PORT, SCRIPTS
-from ipoibu.lab.machines.runner import SCENARIOS, find_kernel, run, shell, source
+from ipoibu.lab.machines.kernels import find_kernel
+from ipoibu.lab.machines.runner import SCENARIOS, run, shell, source
 
 TICK_NS: Final = 1e9 / 100  # of /proc/stat: USER_HZ
 IDLE: Final = (3, 4)  # its columns idle and iowait

@@ -19,6 +19,7 @@ Where to look:
 - `journal`: log lines as entries of systemd's journal, with fields, by its native protocol
 - `lab`: ipoibu lab
 - `lab_doctor`: ipoibu lab doctor
+- `lab_kernel`: ipoibu lab kernel
 - `lab_machines`: ipoibu lab --guests
 - `lab_userland`: ipoibu lab userland
 - `log`: ipoibu log

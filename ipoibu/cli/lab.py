@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipoibu.base.errors import UsageError
-from ipoibu.cli import lab_machines
+from ipoibu.cli import lab_kernel, lab_machines
 from ipoibu.cli.interrupts import Interrupts
 from ipoibu.cli.options import add_options, as_arguments, given
 
@@ -29,7 +29,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "lab",
         help="hosts in network namespaces or in virtual machines, for demonstrations and tests",
-        usage="ipoibu lab [options] [doctor | userland ACTION ...] [-- COMMAND ...]",
+        usage="ipoibu lab [options] [doctor | kernel ... | userland ...] [-- COMMAND ...]",
         description="Build hosts in network namespaces, each with an interface ib0; check that"
         " they reach each other (--check), run COMMAND in the first one, or wait for Ctrl-C."
         " With --guests N: boot virtual machines, a to h, with the kernel's own ib_ipoib or with ipoibu; run"
@@ -37,29 +37,6 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         " one; show the link, check it or run COMMAND.",
     )
     lab_machines.add(parser)
-    parser.add_argument(
-        "action",
-        nargs="?",
-        choices=["doctor", "userland"],
-        metavar="ACTION",
-        help="instead of a lab: `doctor` says what this host lacks for the lab and its machines, and how to"
-        " mend it; `userland build`, `fetch SOURCE`, `list`, `path` and `verify` are about the programs and"
-        " libraries of machines on hosts that lack them",
-    )
-    parser.add_argument("words", nargs="*", metavar="WORD", help="what the action needs")
-    parser.add_argument(
-        "--sha256", metavar="DIGEST", help="what `fetch` expects, if there is no file SOURCE.sha256"
-    )
-    parser.add_argument(
-        "--add",
-        metavar="PACKAGE",
-        action="append",
-        default=[],
-        help="a Debian package that `userland build` adds; may be repeated",
-    )
-    parser.add_argument(
-        "--suite", metavar="SUITE", help="the release of Debian for `userland build`"
-    )
     parser.add_argument(
         "--hosts", metavar="N", type=_number, help="the number of hosts; 2 by default"
     )
@@ -94,6 +71,34 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)
+    actions = parser.add_subparsers(metavar="ACTION", dest="action", prog="ipoibu lab")
+    doctor = actions.add_parser(
+        "doctor",
+        help="only say what this host lacks for the lab and its machines, and how to mend it",
+    )
+    doctor.add_argument("--json", action="store_true", help="print JSON with stable keys")
+    doctor.set_defaults(run=run_doctor)
+    lab_kernel.add(actions)
+    userland = actions.add_parser(
+        "userland",
+        help="build, fetch, list and check the programs of machines, for hosts that lack them",
+        usage="ipoibu lab userland [options] build | fetch SOURCE | list | path | verify",
+    )
+    userland.add_argument("words", nargs="+", metavar="WORD", help="the action, and what it needs")
+    userland.add_argument(
+        "--sha256", metavar="DIGEST", help="what `fetch` expects, if there is no file SOURCE.sha256"
+    )
+    userland.add_argument(
+        "--add",
+        metavar="PACKAGE",
+        action="append",
+        default=[],
+        help="a Debian package that `build` adds; may be repeated",
+    )
+    userland.add_argument("--suite", metavar="SUITE", help="the release of Debian for `build`")
+    userland.add_argument("--output", metavar="DIRECTORY", help="where `build` leaves its file")
+    userland.add_argument("--json", action="store_true", help="print JSON with stable keys")
+    userland.set_defaults(run=run_userland)
 
 
 def _number(text: str) -> int:
@@ -103,14 +108,6 @@ def _number(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.action == "doctor":
-        from ipoibu.cli import lab_doctor
-
-        return lab_doctor.run(options)
-    if options.action == "userland":
-        from ipoibu.cli import lab_userland
-
-        return lab_userland.run(options)
     if options.guests is not None:
         return lab_machines.run(options)
     lab_machines.refuse_without_guests(options)
@@ -155,6 +152,18 @@ def run(options: argparse.Namespace) -> int:
         if not options.check:
             return _stay(lab, interrupts, quiet=options.json, is_own=is_own)
         return code
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    from ipoibu.cli import lab_doctor
+
+    return lab_doctor.run(options)
+
+
+def run_userland(options: argparse.Namespace) -> int:
+    from ipoibu.cli import lab_userland
+
+    return lab_userland.run(options)
 
 
 def _subnet(options: argparse.Namespace, hosts: int) -> LabSubnet | None:

@@ -27,10 +27,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _findings() -> Iterator[Finding]:
     from ipoibu.doctor import lab as doctor
+    from ipoibu.lab.machines.kernels import check_kernel
     from ipoibu.lab.machines.kinship import be_traced
     from ipoibu.lab.machines.memory import places
     from ipoibu.lab.machines.mounts import INSIDE, lacking
-    from ipoibu.lab.machines.runner import MEMORY_MIB, check_kernel
+    from ipoibu.lab.machines.runner import MEMORY_MIB
     from ipoibu.lab.userland.image import cached
 
     yield from _hosts_in_namespaces()

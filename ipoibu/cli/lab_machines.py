@@ -53,7 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="boot N virtual machines, 1 to 8, called a to h; without N the two of a link to look at. The"
         " first run may build their kernel, in minutes",
     )
-    group.add_argument("--kernel", metavar="V", help="the release of Linux; the oldest by default")
+    group.add_argument("--kernel", metavar="V", help="the release of Linux, such as 6.1, or newest")
     group.add_argument(
         "--userland",
         metavar="USERLAND",
@@ -255,8 +255,8 @@ def _seconds(text: str) -> float:
 
 def _run_link(options: argparse.Namespace) -> int:
     """Show the link, check it or run a command in the first machine; return the exit code."""
+    from ipoibu.lab.machines.kernels import find_kernel
     from ipoibu.lab.machines.link import Link
-    from ipoibu.lab.machines.runner import find_kernel
 
     refuse_without_guests(options)
     for name in ("fabric", "partitions"):

@@ -116,18 +116,20 @@ def path(*parts: Path) -> Finding:
 
 
 def kernel(status: int, said: str, *, is_root: bool | None = None) -> Finding:
-    """Check the kernel: `said` is the last line of `kernel/build --check`, which ended with `status`."""
+    """Check the kernel: `said` is "built PATH", "fetched PATH", or else the last line of
+    `kernel/build --check`, which ended with `status`."""
     name = "machine_kernel"
     first, _, rest = said.partition(" ")
     if status != 0:
-        remedy = "apt-get update, on Debian 12 or 13"
+        remedy = "ipoibu lab kernel fetch SOURCE, one that Debian 12 or 13 has built"
         return Finding(name, "fail", said.removeprefix("lab-kernel: ") or "no kernel", remedy)
-    if first == "built":
-        return Finding(name, "ok", f"the kernel is built: {rest}")
+    if first in ("built", "fetched"):
+        return Finding(name, "ok", f"the kernel is {first}: {rest}")
     packages = rest.removeprefix("lacks").strip()
     begin = f"Linux {first} is not built yet (minutes)"
     if not packages:
-        return Finding(name, "info", begin, "make lab-kernel, or the first machine builds it")
+        remedy = "ipoibu lab kernel build, or fetch SOURCE; or the first machine builds it"
+        return Finding(name, "info", begin, remedy)
     remedy = f"apt-get install --no-install-recommends {packages}"
     if is_root if is_root is not None else os.geteuid() == 0:
         return Finding(name, "info", f"{begin}, and that installs {packages}", remedy)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.errors import LabError
-from ipoibu.lab.machines.runner import find_kernel
+from ipoibu.lab.machines.kernels import find_kernel
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,8 +25,8 @@ from ipoibu.lab.machines.judge import (
     SOFT_IB,
     judge,
 )
+from ipoibu.lab.machines.kernels import find_kernel
 from ipoibu.lab.machines.mounts import ROOT
-from ipoibu.lab.machines.runner import find_kernel
 
 PAIRS = [
     ("datagram", KERNEL, KERNEL),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.lab.machines.kernels import check_kernel
 from ipoibu.lab.machines.mounts import ROOT
-from ipoibu.lab.machines.runner import check_kernel
 
 pytestmark = pytest.mark.lab
 

@@ -57,7 +57,8 @@ def the_machines_find_their_files(venv: Path, elsewhere: Path) -> None:
     )
     assert (build.returncode, build.stderr.strip()) == (
         2,
-        "lab-kernel: usage: build [--check] [--kernel RELEASE] [--flavour FLAVOUR]",
+        "lab-kernel: usage: build [--check | --recipe | --source DIRECTORY] [--kernel RELEASE]"
+        " [--flavour FLAVOUR]",
     )
 
 

@@ -20,12 +20,14 @@ Where to look:
 - `tap`: the results in the Test Anything Protocol
 - `memory`: where their memory is
 - `kinship`: what a process asks of the kernel about its children
+- `kernels`: the kernels of the cache, and which one a machine boots
+- `kernel_archive`: takes kernels from elsewhere, and writes them for others
 - `link`: one link of two hosts
 - `judge`: the kernel's own ib_ipoib as the judge
 - `inside`: what runs in a machine
 - `scenarios`: what hosts of `ipoibu lab` and `bench` do
 
-It imports: `base`, `fabric`, `lab.directory`, `lab.errors`, `lab.userland`.
+It imports: `base`, `fabric`, `lab.artefacts`, `lab.directory`, `lab.errors`, `lab.userland`.
 
 Not here:
 

@@ -23,18 +23,11 @@ from ipoibu.lab.directory import work_directory
 from ipoibu.lab.machines.agent import Agent, MachineEnded
 from ipoibu.lab.machines.capture import Capture
 from ipoibu.lab.machines.impairment import MEND_COMMAND, impair_command, impairments
+from ipoibu.lab.machines.kernels import find_kernel
 from ipoibu.lab.machines.machine import CommandFailed, Machine
 from ipoibu.lab.machines.mounts import INSIDE, Share, choose_root
 from ipoibu.lab.machines.plan import NAMES, PARTITIONS, plan
-from ipoibu.lab.machines.runner import (
-    MEMORY_MIB,
-    LabMachine,
-    MachineFailed,
-    Result,
-    cpus,
-    find_kernel,
-    shell,
-)
+from ipoibu.lab.machines.runner import MEMORY_MIB, LabMachine, MachineFailed, Result, cpus, shell
 from ipoibu.lab.machines.wire import Wire
 
 BOOT_S: Final = 120.0  # until all agents answer; a loaded host takes a few seconds

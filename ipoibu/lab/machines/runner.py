@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ipoibu.lab.machines.capture import Capture
 
 SCENARIOS = INSIDE.parent / "scenarios"
-BUILD = INSIDE.parent / "kernel" / "build"
 
 MEMORY_MIB = 512  # of a machine that asks for nothing else
 GRACE_S = 3.0  # the other machines get this long to end when one machine has failed
@@ -115,24 +114,6 @@ class Result:
         for victim in self.victims:
             text += f"\n--- end of the output of machine {victim.name}\n{_tail(victim.output, 60)}"
         raise MachineFailed(text)
-
-
-def find_kernel(release: str | None = None) -> Path:
-    """Return the lab kernel, building it first when there is none (minutes; progress on stderr).
-
-    `release` is one such as "6.1"; without one, kernel/build chooses.
-    """
-    command = ["bash", str(BUILD), *(["--kernel", release] if release else [])]
-    build = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if build.returncode != 0:
-        raise LabError(f"{BUILD} failed with status {build.returncode}")
-    return Path(build.stdout.strip())
-
-
-def check_kernel() -> tuple[int, str]:
-    """Return the exit status and the last line of `build --check`, which builds nothing."""
-    build = subprocess.run(["bash", BUILD, "--check"], capture_output=True, text=True, check=False)
-    return build.returncode, _tail(build.stdout or build.stderr, 1)
 
 
 def shell(script: str) -> list[str]:

@@ -30,7 +30,7 @@ CHECKS = [
 @pytest.fixture(autouse=True)
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask apt nothing: it takes a second."""
-    monkeypatch.setattr("ipoibu.lab.machines.runner.check_kernel", lambda: (0, "built /k/linux"))
+    monkeypatch.setattr("ipoibu.lab.machines.kernels.check_kernel", lambda: (0, "built /k/linux"))
 
 
 def test_it_checks_what_hosts_and_machines_need(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ class Machines:
 def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
     machines = Machines()
     monkeypatch.setattr("ipoibu.lab.machines.link.boot", machines.boot)
-    monkeypatch.setattr("ipoibu.lab.machines.runner.find_kernel", lambda: Path("/nokernel"))
+    monkeypatch.setattr("ipoibu.lab.machines.kernels.find_kernel", lambda: Path("/nokernel"))
     return machines
 
 

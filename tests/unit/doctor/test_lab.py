@@ -105,6 +105,7 @@ def test_a_path_that_the_command_line_cannot_carry() -> None:
     ("status", "said", "is_root", "wanted", "detail"),
     [
         (0, "built /k/linux", False, "ok", "the kernel is built: /k/linux"),
+        (0, "fetched /k/linux", False, "ok", "the kernel is fetched: /k/linux"),
         (0, "6.1 lacks", False, "info", "Linux 6.1 is not built yet (minutes)"),
         (
             0,

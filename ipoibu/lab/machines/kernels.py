@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernels of machines in this user's cache, which `kernel/build` has built or `kernel_archive` has
+fetched: which there are, which one a machine boots, and whether they are whole.
+
+Each is an artefact: a directory with the kernel, its configuration, its recipe and a manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from ipoibu.lab.artefacts import cache_directory, digest_of
+from ipoibu.lab.errors import LabError
+
+KIND: Final = "lab-kernel"
+RECIPES: Final = Path(__file__).resolve().parent / "kernel"
+BUILD: Final = RECIPES / "build"
+FLAVOURS: Final = ("lean", "full")
+NEWEST: Final = "newest"
+
+MANIFEST: Final = "manifest.json"
+ORIGIN: Final = "fetched-from"  # in the directory of a kernel that was fetched
+FORMAT: Final = 1
+MANIFEST_BYTES_MAX: Final = 1 << 20
+_NAME: Final = re.compile(r"(?!\.)[A-Za-z0-9._+-]{1,100}")
+_PATH: Final = re.compile(rf"{_NAME.pattern}(?:/{_NAME.pattern}){{0,15}}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An artefact. What its manifest has was checked by `read_manifest_untrusted`."""
+
+    directory: Path
+    manifest: dict[str, Any]
+
+    @property
+    def path(self) -> Path:
+        """The program that a machine's host runs."""
+        return self.directory / "linux"
+
+    @property
+    def name(self) -> str:
+        """Its name, such as linux-6.12.117-lean."""
+        return str(self.manifest["name"])
+
+    @property
+    def release(self) -> str:
+        return str(self.manifest["release"])
+
+    @property
+    def flavour(self) -> str:
+        return str(self.manifest["flavour"])
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The source package: its `package`, `version`, `file` and `sha256`."""
+        return dict(self.manifest["source"])
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The SHA-256 of each file but the manifest."""
+        return dict(self.manifest["files"])
+
+    @property
+    def fetched_from(self) -> str | None:
+        """The source that the user named; None if the kernel was built here."""
+        try:
+            return (self.directory / ORIGIN).read_text("utf-8").strip()
+        except OSError:
+            return None
+
+    @property
+    def is_current(self) -> bool:
+        """True if this package builds it from the same patches and configuration."""
+        return self.release in releases() and self.manifest["recipe"] == recipe(
+            self.release, self.flavour
+        )
+
+    def differences(self) -> list[str]:
+        """Return what differs from the manifest: nothing, if the artefact is whole."""
+        found = {
+            str(file.relative_to(self.directory))
+            for file in self.directory.rglob("*")
+            if file.is_symlink() or not file.is_dir()
+        } - {MANIFEST, ORIGIN}
+        return [
+            *(f"missing: {name}" for name in self.files if name not in found),
+            *(f"superfluous: {name}" for name in sorted(found - set(self.files))),
+            *(
+                f"changed: {name}"
+                for name, digest in self.files.items()
+                if name in found and self._digest(name) != digest
+            ),
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `ipoibu lab kernel list --json` prints."""
+        return {
+            "name": self.name,
+            "release": self.release,
+            "flavour": self.flavour,
+            "version": self.manifest["version"],
+            "path": str(self.path),
+            "sha256": self.files["linux"],
+            "source": f"{self.source['package']} {self.source['version']}",
+            "fetched_from": self.fetched_from,
+            "current": self.is_current,
+        }
+
+    def _digest(self, name: str) -> str:
+        path = self.directory / name
+        return digest_of(path) if path.is_file() and not path.is_symlink() else ""
+
+    @property
+    def _age(self) -> tuple[list[int], int]:
+        """Sort key: the version, then the time at which it came."""
+        numbers = [int(part) for part in re.findall(r"\d+", self.source["version"])]
+        return numbers, self.directory.stat().st_mtime_ns
+
+
+def read_manifest_untrusted(directory: Path) -> dict[str, Any]:
+    """Return the manifest of an artefact; LabError if it is none that this version can use."""
+    try:
+        with (directory / MANIFEST).open("rb") as file:
+            text = file.read(MANIFEST_BYTES_MAX + 1)
+        if len(text) > MANIFEST_BYTES_MAX:
+            raise LabError(f"{directory} has a manifest of more than {MANIFEST_BYTES_MAX} bytes")
+        manifest = json.loads(text)
+        if manifest["format"] != FORMAT:
+            raise LabError(
+                f"{directory} is a kernel of format {manifest['format']!r}, not {FORMAT}"
+            )
+        source = manifest["source"]
+        words = [manifest[name] for name in ("name", "release", "flavour", "version", "recipe")]
+        words += [source["package"], source["file"]]
+        files = manifest["files"]
+        is_fit = (
+            all(isinstance(word, str) and _NAME.fullmatch(word) for word in words)
+            and re.fullmatch(r"[\w.+~:-]{1,100}", source["version"], re.ASCII)
+            and manifest["architecture"] == "x86_64"
+            and "linux" in files
+            and not {MANIFEST, ORIGIN} & set(files)
+            and all(_PATH.fullmatch(name) for name in files)
+            and all(_DIGEST.fullmatch(digest) for digest in [source["sha256"], *files.values()])
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise LabError(f"{directory} is no kernel's artefact: {error!r}") from error
+    if not is_fit:
+        raise LabError(f"{directory} has a manifest that no build writes")
+    return dict(manifest)
+
+
+def load(directory: Path) -> Kernel:
+    """Return the artefact in `directory`; LabError if there is none."""
+    return Kernel(directory, read_manifest_untrusted(directory))
+
+
+def releases() -> list[str]:
+    """Return the releases of Linux that can be built, the newest last."""
+    names = [each.name for each in RECIPES.iterdir() if each.name[0].isdigit()]
+    return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
+
+
+def default_release() -> str:
+    return (RECIPES / "default").read_text("ascii").strip()
+
+
+def chosen(release: str | None = None, flavour: str | None = None) -> tuple[str | None, str]:
+    """Return the release, or None if nobody has asked for one, and the flavour.
+
+    The environment chooses what the arguments leave open.
+    """
+    release = release or os.environ.get("IPOIBU_LAB_KERNEL") or None
+    flavour = flavour or os.environ.get("IPOIBU_LAB_FLAVOUR") or FLAVOURS[0]
+    if flavour not in FLAVOURS:
+        raise LabError(f"no flavour {flavour}; there are: {' '.join(FLAVOURS)}")
+    if release == NEWEST:
+        release = releases()[-1]
+    return release, flavour
+
+
+@cache
+def recipe(release: str, flavour: str) -> str:
+    """Return the digest of what this package adds to the source of a kernel."""
+    words = ["bash", str(BUILD), "--recipe", "--kernel", release, "--flavour", flavour]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def cached(release: str | None = None, flavour: str | None = None) -> list[Kernel]:
+    """Return the kernels of the cache, or those of a release and a flavour; the newest first."""
+    found = [
+        kernel
+        for kernel in _all_cached()
+        if release in (None, kernel.release) and flavour in (None, kernel.flavour)
+    ]
+    return sorted(found, key=lambda kernel: kernel._age, reverse=True)
+
+
+def _all_cached() -> Iterator[Kernel]:
+    for manifest in cache_directory(KIND).glob(f"[!.]*/{MANIFEST}"):
+        try:
+            yield load(manifest.parent)
+        except LabError:  # of another version of this package; `verify` names it
+            continue
+
+
+def best(release: str | None = None, flavour: str | None = None) -> Kernel | None:
+    """Return the kernel of the cache that a machine boots; None if there is none.
+
+    Who asks for no release gets the default one, or else the newest that was fetched.
+    """
+    release, flavour = chosen(release, flavour)
+    if release is not None:
+        return _best_of(cached(release, flavour))
+    fetched = [kernel for kernel in cached(None, flavour) if kernel.fetched_from is not None]
+    return _best_of(cached(default_release(), flavour)) or _best_of(fetched)
+
+
+def _best_of(kernels: Sequence[Kernel]) -> Kernel | None:
+    """Return the first kernel of this package's recipe; or else the first that was fetched, which the user
+    wanted, while a built one of another recipe is out of date."""
+    current = [kernel for kernel in kernels if kernel.is_current]
+    fetched = [kernel for kernel in kernels if kernel.fetched_from is not None]
+    return next(iter([*current, *fetched]), None)
+
+
+def find_kernel(release: str | None = None, flavour: str | None = None) -> Path:
+    """Return the lab kernel, building it first when there is none (minutes; progress on stderr)."""
+    kernel = best(release, flavour)
+    if kernel is None:
+        return build(release, flavour).path
+    if not kernel.is_current:
+        print(
+            f"lab-kernel: {kernel.name} was fetched for another version of ipoibu: fetch it anew",
+            file=sys.stderr,
+        )
+    return kernel.path
+
+
+def build(release: str | None = None, flavour: str | None = None) -> Kernel:
+    """Build the kernel that this package makes of the newest source, unless it is in the cache."""
+    done = subprocess.run(
+        ["bash", str(BUILD), *_words(release, flavour)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise LabError(f"{BUILD} failed with status {done.returncode}")
+    return load(Path(done.stdout.strip()).parent)
+
+
+def check_kernel(release: str | None = None, flavour: str | None = None) -> tuple[int, str]:
+    """Return 0 and "fetched PATH" or "built PATH"; if the cache has no kernel, the exit status and the
+    last line of `build --check`."""
+    kernel = best(release, flavour)
+    if kernel is not None:
+        return 0, f"{'built' if kernel.fetched_from is None else 'fetched'} {kernel.path}"
+    words = ["bash", str(BUILD), "--check", *_words(release, flavour)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return done.returncode, (done.stdout or done.stderr).strip().rpartition("\n")[2]
+
+
+def _words(release: str | None, flavour: str | None) -> list[str]:
+    release, flavour = chosen(release, flavour)
+    return [*(() if release is None else ("--kernel", release)), "--flavour", flavour]
