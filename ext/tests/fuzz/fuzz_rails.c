@@ -11,17 +11,13 @@
 #include "core/frame.h"
 #include "core/ip_header.h"
 #include "fabric/memory.h"
-#include "input.h"
+#include "our_fabric.h"
 #include "rails/rails.h"
 
 enum {
-    MTU = 256,
     WIRES = 2,
     HOSTS = 5, /* host 0 is ours */
     PEERS = 3,
-    RECVS = 16,
-    RECV_LEN = IPU_GRH_LEN + MTU,
-    COOKIES = 512,
     ACTIONS_MAX = 300,
     TOKEN_BYTES = 16,
     AT_TOKEN = 16, /* in a hello with its encapsulation header, as the next ones */
@@ -30,9 +26,6 @@ enum {
 };
 
 #define MS 1000000ull
-
-static const struct in6_addr broadcast = {
-    .s6_addr = {0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, [12] = 0xff, 0xff, 0xff, 0xff}};
 
 /* A port of a host on a wire. */
 struct end {
@@ -46,13 +39,7 @@ struct end {
 
 static struct ipu_memory_switch *switches[WIRES];
 static struct end ends[HOSTS][WIRES];
-static uint8_t received[2 * RECVS][RECV_LEN];
 static struct ipu_rails *rails;
-static struct ipu_fabric *ours;
-static uint8_t message[MTU];
-static bool is_posted[2 * RECVS];
-static uint32_t sent, came_back; /* cookies */
-static bool is_out[COOKIES];
 static uint64_t now_ns;
 
 static uint64_t the_clock(void)
@@ -60,21 +47,9 @@ static uint64_t the_clock(void)
     return now_ns;
 }
 
-static void post_ours(void)
-{
-    for (uint32_t i = 0; i < 2 * RECVS; i++) {
-        struct ipu_recv recv = {received[i], RECV_LEN, i};
-        if (!is_posted[i] && ours->ops->post(ours->self, &recv, 1) == 1)
-            is_posted[i] = true;
-    }
-}
-
 static void begin(void)
 {
     memset(ends, 0, sizeof ends);
-    memset(is_posted, 0, sizeof is_posted);
-    memset(is_out, 0, sizeof is_out);
-    sent = came_back = 0;
     now_ns = 1000 * MS;
     struct ipu_rails_config config = {
         .count = WIRES,
@@ -109,10 +84,7 @@ static void begin(void)
     }
     rails = ipu_rails_create(&config);
     MUST(rails != NULL);
-    ours = ipu_rails_fabric(rails);
-    MUST(ours->ops->memory(ours->self, received, sizeof received) == 0);
-    MUST(ours->ops->memory(ours->self, message, sizeof message) == 0);
-    post_ours();
+    begin_ours(ipu_rails_fabric(rails));
 }
 
 /* The host takes what has come to it. */
@@ -141,17 +113,6 @@ static void listen_to_all(void)
             listen_to(&ends[i][w]);
 }
 
-static void reap(void)
-{
-    uint64_t cookies[16];
-    int n = ours->ops->sent(ours->self, cookies, 16);
-    for (int i = 0; i < n; i++) {
-        MUST(cookies[i] < COOKIES && is_out[cookies[i]]);
-        is_out[cookies[i]] = false;
-        came_back++;
-    }
-}
-
 static void check_peers(void)
 {
     struct ipu_rails_peer peers[PEERS + 1];
@@ -167,16 +128,7 @@ static void check_peers(void)
 static void receive(void)
 {
     struct ipu_received done[RECVS];
-    int n = ours->ops->received(ours->self, done, RECVS);
-    for (int i = 0; i < n; i++) {
-        MUST(done[i].cookie < 2 * RECVS && is_posted[done[i].cookie]);
-        is_posted[done[i].cookie] = false;
-        if (done[i].flags & IPU_RECEIVED_FAILED)
-            continue;
-        MUST(done[i].byte_len <= RECV_LEN);
-        (void)input_touch(received[done[i].cookie], done[i].byte_len);
-    }
-    post_ours();
+    (void)receive_ours(done);
     reap();
     listen_to_all();
     check_peers();
@@ -186,15 +138,9 @@ static void receive(void)
 static void send_to_us(struct end *from, uint32_t wire, size_t len, bool is_to_all)
 {
     struct ipu_dest dest = {.gid = ends[0][wire].fabric->gid, .qpn = ends[0][wire].fabric->qpn};
-    uint64_t cookie;
     if (is_to_all)
         dest = (struct ipu_dest){.gid = broadcast, .qpn = IPU_MULTICAST_QPN};
-    void *ah = from->fabric->ops->ah_create(from->fabric->self, &dest);
-    MUST(ah != NULL);
-    struct ipu_send send = {.addr = message, .len = (uint32_t)len, .qpn = dest.qpn, .ah = ah};
-    if (from->fabric->ops->send(from->fabric->self, &send, 1) == 1)
-        MUST(from->fabric->ops->sent(from->fabric->self, &cookie, 1) == 1);
-    from->fabric->ops->ah_destroy(from->fabric->self, ah);
+    send_from(from->fabric, &dest, len);
     from->sent++;
 }
 
@@ -278,9 +224,7 @@ static void break_queue_pair(struct input *in)
 {
     ipu_memory_break(ends[0][input_u8(in) % WIRES].port, input_u8(in) % 3);
     receive();
-    for (int i = 0; i < 5 && ours->ops->recover(ours->self) != 0; i++)
-        reap();
-    post_ours();
+    recover_ours();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -11,22 +11,15 @@
 #include "core/frame.h"
 #include "fabric/group_list.h"
 #include "fabric/memory.h"
-#include "input.h"
+#include "our_fabric.h"
 #include "unicast/unicast.h"
 
 enum {
-    MTU = 256,
     HOSTS = 6, /* host 0 is ours */
     PLACES = 4,
-    RECVS = 16,
-    RECV_LEN = 40 + MTU,
-    COOKIES = 1024,
     ACTIONS_MAX = 300,
     GROUPS = 8,
 };
-
-static const struct in6_addr broadcast = {
-    .s6_addr = {0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, [12] = 0xff, 0xff, 0xff, 0xff}};
 
 struct host {
     struct ipu_memory_port *port;
@@ -37,12 +30,7 @@ struct host {
 static struct ipu_memory_switch *sw;
 static struct host hosts[HOSTS];
 static struct ipu_unicast *unicast;
-static struct ipu_fabric *ours;
-static uint8_t message[MTU];
-static bool is_present[HOSTS];   /* as a peer of ours, under its number as id */
-static bool is_posted[RECVS];    /* our receives */
-static uint32_t sent, came_back; /* cookies */
-static bool is_out[COOKIES];
+static bool is_present[HOSTS]; /* as a peer of ours, under its number as id */
 
 static struct in6_addr group(uint8_t which)
 {
@@ -52,15 +40,6 @@ static struct in6_addr group(uint8_t which)
     memset(mgid.s6_addr + 6, 0, 10);
     mgid.s6_addr[15] = which % GROUPS;
     return mgid;
-}
-
-static void post_ours(void)
-{
-    for (uint32_t i = 0; i < RECVS; i++) {
-        struct ipu_recv recv = {hosts[0].recv[i], RECV_LEN, i};
-        if (!is_posted[i] && ours->ops->post(ours->self, &recv, 1) == 1)
-            is_posted[i] = true;
-    }
 }
 
 static void post_theirs(struct host *host)
@@ -74,9 +53,6 @@ static void post_theirs(struct host *host)
 static void begin(void)
 {
     memset(is_present, 0, sizeof is_present);
-    memset(is_posted, 0, sizeof is_posted);
-    memset(is_out, 0, sizeof is_out);
-    sent = came_back = 0;
     sw = ipu_memory_switch_create(1);
     MUST(sw != NULL);
     for (int i = 0; i < HOSTS; i++) {
@@ -96,8 +72,7 @@ static void begin(void)
     struct ipu_unicast_config config = {.broadcast = broadcast, .peers_max = PLACES};
     unicast = ipu_unicast_create(hosts[0].fabric, &config);
     MUST(unicast != NULL);
-    ours = ipu_unicast_fabric(unicast);
-    post_ours();
+    begin_ours(ipu_unicast_fabric(unicast));
 }
 
 /* [which][length 2][MGIDs, one a byte]: add a host, remove it, or tell all its groups */
@@ -157,42 +132,17 @@ static void hear(struct input *in)
     const struct ipu_fabric *fabric = hosts[from].fabric;
     struct ipu_dest dest = {.gid = hosts[0].fabric->gid, .qpn = hosts[0].fabric->qpn};
     size_t len = input_bytes(in, message, sizeof message);
-    uint64_t cookie;
-    if (len == 0)
-        return;
-    void *ah = fabric->ops->ah_create(fabric->self, &dest);
-    MUST(ah != NULL);
-    struct ipu_send send = {.addr = message, .len = (uint32_t)len, .qpn = dest.qpn, .ah = ah};
-    if (fabric->ops->send(fabric->self, &send, 1) == 1)
-        MUST(fabric->ops->sent(fabric->self, &cookie, 1) == 1);
-    fabric->ops->ah_destroy(fabric->self, ah);
+    if (len > 0)
+        send_from(fabric, &dest, len);
 }
 
 static void receive(void)
 {
     struct ipu_received done[RECVS];
-    int n = ours->ops->received(ours->self, done, RECVS);
-    for (int i = 0; i < n; i++) {
-        MUST(done[i].cookie < RECVS && is_posted[done[i].cookie]);
-        is_posted[done[i].cookie] = false;
-        if (done[i].flags & IPU_RECEIVED_FAILED)
-            continue;
-        MUST(done[i].byte_len <= RECV_LEN);
-        MUST(done[i].src_qpn >= 100 && is_present[done[i].src_qpn - 100]);
-        (void)input_touch(hosts[0].recv[done[i].cookie], done[i].byte_len);
-    }
-    post_ours();
-}
-
-static void reap(void)
-{
-    uint64_t cookies[16];
-    int n = ours->ops->sent(ours->self, cookies, 16);
-    for (int i = 0; i < n; i++) {
-        MUST(cookies[i] < COOKIES && is_out[cookies[i]]);
-        is_out[cookies[i]] = false;
-        came_back++;
-    }
+    int n = receive_ours(done);
+    for (int i = 0; i < n; i++)
+        MUST(done[i].flags & IPU_RECEIVED_FAILED ||
+             (done[i].src_qpn >= 100 && is_present[done[i].src_qpn - 100]));
 }
 
 /* [to][many]: bit 7 of `to`: a group */
@@ -232,9 +182,7 @@ static void break_queue_pair(struct input *in)
 {
     ipu_memory_break(hosts[0].port, input_u8(in) % 3);
     receive();
-    for (int i = 0; i < 5 && ours->ops->recover(ours->self) != 0; i++)
-        reap();
-    post_ours();
+    recover_ours();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
