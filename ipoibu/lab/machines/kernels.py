@@ -26,6 +26,7 @@ RECIPES: Final = Path(__file__).resolve().parent / "kernel"
 BUILD: Final = RECIPES / "build"
 FLAVOURS: Final = ("lean", "full")
 NEWEST: Final = "newest"
+BY_PTRACE: Final = ("6.1", "6.12")  # these know no other way to run the processes of a machine
 
 MANIFEST: Final = "manifest.json"
 ORIGIN: Final = "fetched-from"  # in the directory of a kernel that was fetched

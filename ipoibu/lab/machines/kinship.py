@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a process asks of the kernel about its children. By ctypes, because this part of the lab has to run
-where nobody has compiled ipoibu's C."""
+"""What a process asks of the kernel about its children and itself. By ctypes, because this part of the
+lab has to run where nobody has compiled ipoibu's C."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from typing import Final
 
 PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
+PR_SET_NO_NEW_PRIVS: Final = 38
 PTRACE_TRACEME: Final = 0  # linux/ptrace.h
+SECCOMP: Final = 317  # its number on x86_64: asm/unistd_64.h
+SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 1, 1  # linux/seccomp.h
+_ALLOW: Final = struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)  # BPF_RET, SECCOMP_RET_ALLOW
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -23,6 +28,21 @@ def set_subreaper(on: bool) -> None:
 def be_traced() -> None:
     """Let the parent trace this process, as a machine's kernel traces its own; OSError if it may not."""
     _check(_libc.ptrace(PTRACE_TRACEME, 0, None, None))
+
+
+def be_filtered() -> None:
+    """Take a filter of system calls, as a process of a machine does, one that lets all of them pass; OSError
+    if this process may not.
+    """
+    unused = ctypes.c_ulong(0)
+    rules = ctypes.create_string_buffer(_ALLOW, len(_ALLOW))
+    program = struct.pack("@HP", 1, ctypes.addressof(rules))
+    _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), unused, unused, unused))
+    _check(
+        _libc.syscall(
+            ctypes.c_long(SECCOMP), SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, program
+        )
+    )
 
 
 def _check(result: int) -> None:

@@ -16,6 +16,7 @@ CHECKS = [
     "tun",
     "lab_ibsim",
     "machine_processor",
+    "machine_seccomp",
     "machine_ptrace",
     "machine_memory",
     "machine_path",
@@ -45,7 +46,7 @@ def test_a_host_that_lacks_something_is_exit_code_1_and_the_remedy_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finding = Finding("machine_ptrace", "fail", "no process may trace its child", "mend it")
-    monkeypatch.setattr("ipoibu.doctor.lab.tracing", lambda be_traced: finding)
+    monkeypatch.setattr("ipoibu.doctor.lab.tracing", lambda be_traced, is_needed: finding)
     assert main(["lab", "doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("fail  machine_ptrace     no process may trace its child")

@@ -10,7 +10,7 @@ import pytest
 from ipoibu.base.errors import NotPermitted
 from ipoibu.doctor import lab
 from ipoibu.doctor.finding import Finding
-from ipoibu.lab.machines.kinship import be_traced
+from ipoibu.lab.machines.kinship import be_filtered, be_traced
 
 SHM = Path("/dev/shm")
 
@@ -55,6 +55,32 @@ def test_a_host_that_forbids_tracing(scope: str | None, remedy: str, tmp_path: P
         yama.write_text(f"{scope}\n")
     found = lab.tracing(refuse, yama)
     assert found == Finding("machine_ptrace", "fail", "no process may trace its child", remedy)
+
+
+def test_a_host_that_forbids_tracing_but_no_filters(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    found = lab.tracing(refuse, tmp_path / "none", is_needed=False)
+    assert found.status == "warn"
+    assert found.detail == "no process may trace its child: Linux 6.1 and 6.12 do not boot"
+
+
+def test_filters_are_really_tried() -> None:
+    assert lab.filtering(be_filtered) == Finding(
+        "machine_seccomp", "ok", "a process may filter its system calls"
+    )
+
+
+def test_a_host_that_forbids_filters() -> None:
+    def refuse() -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    found = lab.filtering(refuse)
+    assert (found.status, found.remedy) == (
+        "warn",
+        "of a container: --security-opt seccomp=unconfined",
+    )
 
 
 def test_tracing_is_really_tried() -> None:
