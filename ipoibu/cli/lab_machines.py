@@ -27,6 +27,8 @@ _OF_NAMESPACES: Final = ("hosts", "underlay")
 _OF_MACHINES: Final = (
     *(
         "kernel",
+        "flavour",
+        "init",
         "userland",
         "ipoib",
         "run_scripts",
@@ -39,6 +41,8 @@ _OF_MACHINES: Final = (
     ),
     *("timeout", "memory", "output", "tolerate_warnings"),
 )
+FLAVOURS: Final = ("lean", "full")
+INITS: Final = ("lab", "systemd")
 _TIMEOUT_S: Final = 600.0  # of scripts; a shell has all the time
 
 
@@ -54,6 +58,17 @@ def add(parser: argparse.ArgumentParser) -> None:
         " first run may build their kernel, in minutes",
     )
     group.add_argument("--kernel", metavar="V", help="the release of Linux, such as 6.1, or newest")
+    group.add_argument(
+        "--flavour",
+        choices=FLAVOURS,
+        help="the kernel's: lean (the default) has what the lab needs, full what other people's tests need",
+    )
+    group.add_argument(
+        "--init",
+        choices=INITS,
+        help="process 1: systemd, with D-Bus, NetworkManager and networkd as on a host, and a kernel of the"
+        " flavour full; or lab (the default), which runs scripts and nothing else",
+    )
     group.add_argument(
         "--userland",
         metavar="USERLAND",
@@ -164,6 +179,8 @@ def _run_lab(options: argparse.Namespace) -> int:
         lab = Lab(
             guests,
             kernel=options.kernel,
+            flavour=options.flavour,
+            init=options.init or "lab",
             ipoib=options.ipoib or "kernel",
             fabric=options.fabric or "ib",
             mode=options.mode or "datagram",

@@ -210,3 +210,13 @@ def test_a_machine_dies_with_its_runner(lab_kernel: Path, tmp_path: Path) -> Non
         until(lambda: len(session_of(leader)) > 1, "a machine process")
         runner.kill()
     until(lambda: session_of(leader) == [], "the end of the machine")
+
+
+def test_systemd_needs_another_kernel(lab_kernel: Path, tmp_path: Path) -> None:
+    result = run(lab_kernel, [shell("true")], directory=tmp_path, timeout_s=30, init="systemd")[0]
+    assert (result.status, result.failure) == (127, None), result.output
+    assert result.output == (
+        "lab: no systemd here: this kernel has no control groups; take the flavour full\r\n"
+    )
+    with pytest.raises(LabError, match="no process 1 upstart; there are: lab systemd"):
+        run(lab_kernel, [shell("true")], init="upstart")

@@ -47,10 +47,12 @@ class Lab(Starting):
     `partitions` is a partitions.conf. `share` (`DIR` or `DIR:ro`) is /src in each machine: a writable copy,
     or the directory itself, read-only. `output` is a new directory, which stays: /run/lab in the machines,
     with each one's output and kernel log. `userland` has the machines' programs: `host`, `auto`, or the
-    directory, archive or URL of one. `kernel` is a release, or the path of a kernel; `memory`, in
-    MiB, is that of each machine. `impair` has netem's words, such as `loss 1% delay 5ms` or `a:loss 5%`,
-    which apply once the machines are set up. `capture` is the file for the frames on the wire; `lab.capture`
-    counts them. `print_output` gets what commands write as it comes, on threads of the lab.
+    directory, archive or URL of one. `kernel` is a release, or the path of a kernel; `flavour` is `lean`,
+    or `full` for what others' tests need; `init` is `systemd` for machines where that is process 1, which
+    are of the flavour full. `memory`, in MiB, is that of each machine. `impair` has netem's words, such as
+    `loss 1% delay 5ms` or `a:loss 5%`, which apply once the machines are set up. `capture` is the file for
+    the frames on the wire; `lab.capture` counts them. `print_output` gets what commands write as it
+    comes, on threads of the lab.
 
     Enter it in a thread that outlives it: machines end with the thread that has started them. Any thread
     may use its machines. `UsageError` for wrong words, `LabError` if the host lacks something,
@@ -63,6 +65,8 @@ class Lab(Starting):
         guests: int = 2,
         *,
         kernel: str | Path | None = None,
+        flavour: str | None = None,
+        init: str = "lab",
         ipoib: str = "kernel",
         fabric: str = "ib",
         mode: str = "datagram",
@@ -88,6 +92,8 @@ class Lab(Starting):
         self.capture: Capture | None = None
         self._partitions = file
         self._kernel = kernel
+        self._flavour = "full" if init == "systemd" else flavour
+        self._init = init
         self._userland = userland
         self.share: Final = None if share is None else Share.parse(str(share))
         self._output = None if output is None else Path(output)
@@ -118,7 +124,10 @@ class Lab(Starting):
         """Boot the machines, and return when each has its devices and addresses; `with` calls it."""
         kinds = {it.kind for it in self.plans}
         self._root = choose_root(self._userland, runs_ipoibu="ipoibu" in kinds)
-        kernel = self._kernel if isinstance(self._kernel, Path) else find_kernel(self._kernel)
+        if isinstance(self._kernel, Path):
+            kernel = self._kernel
+        else:
+            kernel = find_kernel(self._kernel, self._flavour)
         self.directory = self._make_directory()
         if self._partitions is not None:
             (self.directory / PARTITIONS).write_bytes(self._partitions.read_bytes())
@@ -228,6 +237,7 @@ class Lab(Starting):
                 root=self._root,
                 share=self.share,
                 tolerates_warnings=self._tolerates_warnings,
+                init=self._init,
             )
             self._machines.append(machine)
             agent = self._stack.enter_context(Agent(ours, self._log_of(index), self._changed))
