@@ -34,7 +34,7 @@ RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal2 libdeflate0 lib
 # Draws state machines for the site.
 DOCS_PACKAGES  := graphviz
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd slirp4netns passt
-TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool nftables \
+TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool nftables iptables e2fsprogs \
                  util-linux clang libclang-rt-dev gdb fish zsh \
                  podman runc catatonit uidmap slirp4netns passt \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \

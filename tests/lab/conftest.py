@@ -31,9 +31,19 @@ def lab_release(lab_kernel: Path) -> str:
 @pytest.fixture(scope="session")
 def lab_kernel(pytestconfig: pytest.Config) -> Path:
     """Return the path of the lab kernel; build it first where it is missing, and show the progress."""
+    return find(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def full_kernel(pytestconfig: pytest.Config) -> Path:
+    """Return the path of the kernel of the flavour full, in the same way."""
+    return find(pytestconfig, "full")
+
+
+def find(pytestconfig: pytest.Config, flavour: str | None = None) -> Path:
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     try:
         with capture.global_and_fixture_disabled():
-            return find_kernel()
+            return find_kernel(flavour=flavour)
     except LabError as error:
         pytest.fail(f"{error}: what it needs is in its output above", pytrace=False)
