@@ -12,6 +12,7 @@ Where to look:
 - `agent`: the host's side of the program that runs commands in a machine
 - `runner`: boots kernels, runs a command in each
 - `mounts`: the files that a machine sees
+- `shared`: the host's files in a directory that a machine writes, too
 - `stream`: what comes out of a machine
 - `wire`: the Ethernet between them
 - `capture`: what passed on the wire, in a file for Wireshark

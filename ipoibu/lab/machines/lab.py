@@ -243,9 +243,9 @@ class Lab(Starting):
             agent = self._stack.enter_context(Agent(ours, self._log_of(index), self._changed))
             self._agents.append(agent)
             self._stack.enter_context(machine)
-            directory = self.directory / it.name
+            assert machine.shared is not None
             guests.append(
-                Machine(it, agent, directory, lambda index=index: self._failure(index))  # type: ignore[misc]
+                Machine(it, agent, machine.shared, lambda index=index: self._failure(index))  # type: ignore[misc]
             )
         self.guests = tuple(guests)
 

@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shlex
 import shutil
+import tarfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.agent import MERGED, Agent, Command, Log, MachineEnded
 from ipoibu.lab.machines.plan import Plan
 from ipoibu.lab.machines.runner import MachineFailed
+from ipoibu.lab.machines.shared import SharedDirectory
 
 COMMAND_S: Final = 900.0  # that a command may take, unless the caller says otherwise
 RETRY_S: Final = 0.1  # between two attempts of `wait_until_succeeds`
@@ -51,10 +54,14 @@ class Machine:
     """
 
     def __init__(
-        self, plan: Plan, agent: Agent, directory: Path, failure: Callable[[], MachineFailed]
+        self,
+        plan: Plan,
+        agent: Agent,
+        shared: SharedDirectory,
+        failure: Callable[[], MachineFailed],
     ) -> None:
         self._agent = agent
-        self._directory = directory
+        self._shared = shared
         self._failure = failure
         self._numbers = itertools.count(1)
         self.name: Final = plan.name
@@ -114,19 +121,31 @@ class Machine:
     def put(self, source: str | Path, target: str) -> None:
         """Copy a file or a directory of the host to `target`, which must not exist, in the machine."""
         name = f"put-{next(self._numbers)}"
-        place = self._directory / name
+        into = shlex.quote(target)
         try:
             if Path(source).is_dir():
-                shutil.copytree(source, place, symlinks=True)
+                with (
+                    self._shared.create(name) as file,
+                    tarfile.open(fileobj=file, mode="w|") as tar,
+                ):
+                    tar.add(source, ".")
+                self.succeed(f"mkdir {into}; tar -x -f {self._inside(name)} -C {into}")
             else:
-                shutil.copy2(source, place)
-            inside = f"/run/lab/{self.name}/{name}"
-            self.succeed(f"cp -a -T -- {inside} {shlex.quote(target)}")
+                executable = os.access(source, os.X_OK)
+                with Path(source).open("rb") as file:
+                    self.share_file(name, file, executable=executable)
+                self.succeed(f"cp -p -T -- {self._inside(name)} {into}")
         finally:
-            if place.is_dir() and not place.is_symlink():
-                shutil.rmtree(place)
-            else:
-                place.unlink(missing_ok=True)
+            self._shared.remove(name)
+
+    def share_file(self, name: str, source: BinaryIO, *, executable: bool) -> str:
+        """Copy a file into the machine's own directory, and return its path for the machine.
+
+        `FileExistsError` if it is there already.
+        """
+        with self._shared.create(name, 0o755 if executable else 0o644) as file:
+            shutil.copyfileobj(source, file)
+        return self._inside(name)
 
     def get(self, source: str, target: str | Path | None = None) -> bytes:
         """Return the bytes of a file of the machine; write them to `target`, if any, on the host.
@@ -150,6 +169,9 @@ class Machine:
     ) -> Command:
         """Start a program with its arguments, without a shell; for the rest of this package."""
         return self._started(argv, flags, on_output)
+
+    def _inside(self, name: str) -> str:
+        return f"/run/lab/{self.name}/{name}"
 
     def wait_for(self, command: Command, timeout: float | None) -> int | None:
         """Wait for a command's exit status, or until `timeout`, when it is None."""

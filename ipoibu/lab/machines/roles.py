@@ -9,7 +9,6 @@ wait for it.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from ipoibu.lab.machines.agent import MERGED, Command
 from ipoibu.lab.machines.lab import Lab
 from ipoibu.lab.machines.machine import Machine
 from ipoibu.lab.machines.mounts import SHARE, Share
-from ipoibu.lab.machines.runner import GRACE_S, Result, shell
+from ipoibu.lab.machines.runner import GRACE_S, Result, announce_failure, shell
 
 ALL: Final = "all"
 TIMED_OUT: Final = 124  # the status of timeout(1)
@@ -46,11 +45,8 @@ class Script:
             raise UsageError(f"--run {argument!r}: the roles are {', '.join(names)} and {ALL}")
         return cls(role, text)
 
-    def argv(self, place: Path, inside: str, share: Share | None) -> list[str]:
-        """Return the command for a machine; a file from outside the share is copied to `place`.
-
-        The machine sees `place` as `inside`.
-        """
+    def argv(self, machine: Machine, name: str, share: Share | None) -> list[str]:
+        """Return the command for a machine, which gets a file from outside the share as `name`."""
         if self.words:
             return list(self.words)
         file = Path(self.text)
@@ -60,8 +56,8 @@ class Script:
         if share is not None and file.is_relative_to(share.path):
             path = f"{SHARE}/{file.relative_to(share.path)}"
         else:
-            shutil.copy2(file, place)
-            path = inside
+            with file.open("rb") as source:
+                path = machine.share_file(name, source, executable=True)
         return [path] if os.access(file, os.X_OK) else ["bash", path]
 
 
@@ -93,9 +89,7 @@ class _Part:
         """Start the next script."""
         script = self.waiting.pop(0)
         self.ran += 1
-        name = f"script-{self.ran}"
-        place = lab.directory / self.machine.name / name
-        argv = script.argv(place, f"/run/lab/{self.machine.name}/{name}", lab.share)
+        argv = script.argv(self.machine, f"script-{self.ran}", lab.share)
         self.running = self.machine.run_words(argv, MERGED)
 
     def take_end(self) -> None:
@@ -212,7 +206,7 @@ class Roles:
     def _end_early(self, lab: Lab, *, has_timed_out: bool = False) -> None:
         """Let the machines say what they are doing, and give the scripts a moment to end."""
         self._has_timed_out = has_timed_out
-        (lab.directory / "failed").touch()
+        announce_failure(lab.directory)
         deadline = time.monotonic() + GRACE_S
         running = [part for part in self._parts if part.running is not None]
         lab.wait_for(lambda: all(part.has_ended() for part in running), deadline)

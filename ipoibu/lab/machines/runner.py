@@ -11,6 +11,7 @@ directory only. Its processes are one session, which `LabMachine.close` ends.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -41,7 +42,8 @@ from ipoibu.lab.machines.mounts import (
     Share,
     fstab,
 )
-from ipoibu.lab.machines.stream import Stream
+from ipoibu.lab.machines.shared import SharedDirectory
+from ipoibu.lab.machines.stream import STREAM_BYTES, Stream
 from ipoibu.lab.machines.wire import Wire
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ SCENARIOS = INSIDE.parent / "scenarios"
 
 MEMORY_MIB = 512  # of a machine that asks for nothing else
 GRACE_S = 3.0  # the other machines get this long to end when one machine has failed
+STATUS_BYTES = 16  # of the file with the command's exit status
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
 BUILT_IN = ("modules.builtin", "modules.builtin.modinfo")  # beside the kernel; kmod reads them
 INITS = ("lab", "systemd")  # process 1 of a machine
@@ -240,7 +243,7 @@ def _results(machines: Sequence[LabMachine], timeout_s: float) -> list[Result]:
                 if culprit
                 else f"did not end within {timeout_s:g} s"
             )
-            (machines[0].directory / "failed").touch()
+            announce_failure(machines[0].directory)
             deadline = time.monotonic() + GRACE_S
     if culprit is not None:
         victims = tuple(result for result in results.values() if result.culprit is culprit)
@@ -248,6 +251,12 @@ def _results(machines: Sequence[LabMachine], timeout_s: float) -> list[Result]:
         results[culprit.name] = culprit
         results |= {victim.name: replace(victim, culprit=culprit) for victim in victims}
     return [results[machine.name] for machine in machines]
+
+
+def announce_failure(directory: Path) -> None:
+    """Let all machines of the run in `directory` append to their output what they are doing (inside/init)."""
+    with contextlib.suppress(FileExistsError), SharedDirectory(directory) as shared:
+        shared.create("failed").close()
 
 
 def _wait_any(machines: Sequence[LabMachine], deadline: float) -> list[LabMachine]:
@@ -323,6 +332,7 @@ class LabMachine(Starting):
         self._tolerates_warnings = tolerates_warnings
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: list[Stream] = []
+        self.shared: SharedDirectory | None = None  # the machine's own directory, while it runs
         self._started_s = 0.0
         self.pidfd = -1
         self._result: Result | None = None
@@ -349,6 +359,7 @@ class LabMachine(Starting):
         (here / "command").write_text(self._script())
         (here / "command").chmod(0o755)
         (here / "fstab").write_text(fstab(self.directory, self._share, self._root))
+        self.shared = SharedDirectory(here)
         self._started_s = time.monotonic()
         self._streams = [Stream(here / "output", self._copy_to), Stream(here / "kernel.log")]
         inherited = [stream.write_fd for stream in self._streams]
@@ -388,17 +399,22 @@ class LabMachine(Starting):
         return self._result
 
     def _finish(self, reason: str, culprit: Result | None) -> Result:
+        assert self.shared is not None
         ended = bool(_wait_any([self], 0))
         duration_s = time.monotonic() - self._started_s
-        self.close()
-        here = self.directory / self.name
+        self._end()
         output, kernel_log = (stream.text() for stream in self._streams)
-        kernel_log = (here / "host.log").read_text(errors="replace") + kernel_log
+        host_log, said = (
+            self.shared.read_untrusted(name, limit_bytes).decode(errors="replace")
+            for name, limit_bytes in (("host.log", STREAM_BYTES), ("status", STATUS_BYTES))
+        )
+        self.close()
+        kernel_log = host_log + kernel_log
         status: int | None = None
         failure: str | None = None
         try:
-            status = int((here / "status").read_text())
-        except (FileNotFoundError, ValueError):
+            status = int(said)
+        except ValueError:
             failure = "the machine ended without an exit status"
         if not ended:
             failure = reason
@@ -418,19 +434,23 @@ class LabMachine(Starting):
 
     def close(self) -> None:
         """End the machine and all of its processes at once; a second call does nothing."""
-        if self.pidfd < 0 or self._process is None:
-            return
-        # UML runs each machine process in a host process of its session. Those outlive a killed kernel
-        # for a moment as orphans: adopt and reap them, since process 1 of a container may not.
-        set_subreaper(True)
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            _reap_group(self._process.pid)
-        finally:
-            set_subreaper(False)
-        os.close(self.pidfd)
-        self.pidfd = -1
+        self._end()
+        if self.shared is not None:
+            self.shared.close()
+
+    def _end(self) -> None:
+        if self.pidfd >= 0 and self._process is not None:
+            # UML runs each machine process in a host process of its session. Those outlive a killed kernel
+            # for a moment as orphans: adopt and reap them, since process 1 of a container may not.
+            set_subreaper(True)
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+                _reap_group(self._process.pid)
+            finally:
+                set_subreaper(False)
+            os.close(self.pidfd)
+            self.pidfd = -1
         for stream in self._streams:
             stream.join(CLOSE_S)
 

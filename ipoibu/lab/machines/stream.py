@@ -22,6 +22,7 @@ class Stream:
     def __init__(self, file: Path, copy_to: BinaryIO | None = None) -> None:
         self._read_fd, self.write_fd = os.pipe()
         self._file = file
+        self._fd = -1
         self._copy_to = copy_to
         self._data = bytearray()
         self._dropped_bytes = 0
@@ -30,7 +31,7 @@ class Stream:
 
     def start(self) -> None:
         """Give up the machine's end, create the file and begin to drain."""
-        self._file.touch()
+        self._fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         os.close(self.write_fd)
         self._thread.start()
 
@@ -39,6 +40,10 @@ class Stream:
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise LabError(f"a process of the machine that writes {self._file} has survived")
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
 
     def text(self) -> str:
         """Return the machine's output, with a replacement for bytes that are no UTF-8."""
@@ -46,13 +51,14 @@ class Stream:
         return self._data.decode(errors="replace") + lost
 
     def add(self, chunk: bytes) -> None:
-        """Add a piece of output; any thread may call it after `start`."""
+        """Add a piece of output; any thread may call it after `start`. What comes after `join` is lost."""
         with self._lock:
+            if self._fd < 0:
+                return
             room = chunk[: STREAM_BYTES - len(self._data)]
             self._data += room
             self._dropped_bytes += len(chunk) - len(room)
-            with self._file.open("ab", buffering=0) as file:
-                file.write(room)
+            _write(self._fd, room)
             if self._copy_to is not None:
                 self._copy_to.write(chunk)
                 self._copy_to.flush()
@@ -61,3 +67,8 @@ class Stream:
         while chunk := os.read(self._read_fd, 1 << 16):
             self.add(chunk)
         os.close(self._read_fd)
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
