@@ -70,15 +70,21 @@ class Machine:
 
     def run(self, command: str) -> str:
         enter = ["nsenter", "-t", self._pid, *_NAMESPACES, "--"]
-        done = subprocess.run(
+        env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "container": "other"}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
             [*enter, "sh", "-c", command],
-            capture_output=True,
+            stdout=pipe,
+            stderr=pipe,
             text=True,
-            check=False,
-            timeout=PATIENCE_S,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "container": "other"},
-        )
-        return (done.stdout + done.stderr).strip()
+            env=env,
+            process_group=0,
+        ) as process:
+            try:
+                return "".join(process.communicate(timeout=PATIENCE_S)).strip()
+            except BaseException:  # else what `nsenter` started keeps the pipes, and we wait for it
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
 
     def property(self, name: str) -> str:
         return self.run(f"systemctl show -P {name} ipoibu@ib0")
@@ -141,10 +147,28 @@ def machine(
         machine.end()
 
 
+@pytest.fixture(scope="module")
+def cable(machine: Machine) -> None:
+    """A cable from eth0, which the first test has laid unless it was left out."""
+    if "eth0" not in machine.links():
+        lay_cable(machine)
+
+
+def lay_cable(machine: Machine) -> None:
+    machine.run("ip link add eth0 type veth peer eth1; ip link set eth0 up; ip link set eth1 up")
+
+
+@pytest.fixture
+def service(machine: Machine, cable: None) -> None:
+    """The service runs; does nothing where the tests before have left it so."""
+    machine.run("systemctl start ipoibu@ib0")
+    assert machine.property("ActiveState") == "active"
+
+
 def test_the_service_waits_for_a_device_that_appears_late(machine: Machine, until: Until) -> None:
     machine.run("systemctl start --no-block ipoibu@ib0")
     until(lambda: "eth0: no such network device" in machine.log(), PATIENCE_S)
-    machine.run("ip link add eth0 type veth peer eth1; ip link set eth0 up; ip link set eth1 up")
+    lay_cable(machine)
     until(lambda: machine.property("ActiveState") == "active", PATIENCE_S)
     assert {"ib0", "ib0.8001"} <= machine.links()
     assert machine.property("StatusText") == "up"
@@ -156,6 +180,7 @@ def test_the_service_waits_for_a_device_that_appears_late(machine: Machine, unti
     assert all(line.startswith("ib0.8001: ") for line in lines)
 
 
+@pytest.mark.usefixtures("service")
 def test_the_unit_permits_every_stage_of_the_sandbox(machine: Machine) -> None:
     try:
         stages = f"Landlock version {landlock.version()}, seccomp"
@@ -165,7 +190,7 @@ def test_the_unit_permits_every_stage_of_the_sandbox(machine: Machine) -> None:
 
 
 @pytest.fixture(scope="module")
-def peer(machine: Machine, until: Until) -> str:
+def peer(machine: Machine, cable: None, until: Until) -> str:
     """The prefix of commands on another host of the link, 10.0.0.2 and 10.1.0.2."""
     inside = "ip netns exec peer "
     machine.run(
@@ -183,6 +208,7 @@ def hwaddr(machine: Machine, name: str = "ib0") -> str:
     return str(json.loads(machine.run(f"ipoibu show {name} -j"))[0]["hwaddr"])
 
 
+@pytest.mark.usefixtures("service")
 def test_a_restart_keeps_the_interface_and_the_streams_over_it(
     machine: Machine, peer: str, until: Until
 ) -> None:
@@ -218,6 +244,7 @@ def is_connected(machine: Machine) -> bool:
     return ("active", "live") in [(each["role"], each["state"]) for each in shown]
 
 
+@pytest.mark.usefixtures("service")
 def test_a_restart_in_connected_mode_keeps_the_streams_too(
     machine: Machine, peer: str, until: Until
 ) -> None:
@@ -247,8 +274,10 @@ def test_a_restart_in_connected_mode_keeps_the_streams_too(
     until(lambda: " 0% packet loss" in machine.run("ping -c 1 -W 1 10.0.0.2"), PATIENCE_S)
 
 
+@pytest.mark.usefixtures("service")
 def test_a_restart_follows_the_file(machine: Machine, until: Until) -> None:
     """A changed address replaces the one of the file, and a child that the file does not name ends."""
+    machine.run("ip address replace 10.7.0.1/24 dev ib0")  # which the file does not name
     config = machine.root / "etc/ipoibu/ib0.toml"
     config.write_text('device = "soft:eth0"\naddress = ["10.0.0.3/24"]\n')
     machine.run("systemctl restart ipoibu@ib0")
@@ -261,7 +290,9 @@ def test_a_restart_follows_the_file(machine: Machine, until: Until) -> None:
     until(lambda: machine.links() == {"lo", "eth0", "ib0"}, PATIENCE_S)
 
 
+@pytest.mark.usefixtures("service")
 def test_a_reload_takes_over_what_costs_no_packet(machine: Machine, until: Until) -> None:
+    machine.run("ip address replace 10.7.0.1/24 dev ib0")
     config = machine.root / "etc/ipoibu/ib0.toml"
     pid = machine.property("MainPID")
     changed = CONFIG.replace("10.0.0.1/24", "10.0.0.4/24").replace("0x8001", "0x8002")
@@ -288,6 +319,7 @@ def test_a_reload_takes_over_what_costs_no_packet(machine: Machine, until: Until
     assert machine.property("MainPID") == pid
 
 
+@pytest.mark.usefixtures("service")
 def test_a_service_that_is_killed_comes_back_and_leaves_nothing(
     machine: Machine, until: Until
 ) -> None:
@@ -304,7 +336,7 @@ def test_a_service_that_is_killed_comes_back_and_leaves_nothing(
 
 
 @pytest.fixture
-def watched(machine: Machine, until: Until) -> Iterator[str]:
+def watched(machine: Machine, service: None) -> Iterator[str]:
     """The process of a service whose watchdog does not wait long."""
     directory = machine.root / "etc/systemd/system/ipoibu@ib0.service.d"
     directory.mkdir()
@@ -347,6 +379,7 @@ def test_a_faulty_file_ends_the_start_with_one_error_in_the_journal(machine: Mac
     ]
 
 
+@pytest.mark.usefixtures("cable")
 def test_the_service_of_an_ordinary_user_starts_again(machine: Machine) -> None:
     (machine.root / "etc/ipoibu/ib2.toml").write_text(f'user = "nobody"\nmtu = 1000\n{CONFIG}')
     for action in ("start", "restart"):
@@ -358,6 +391,7 @@ def test_the_service_of_an_ordinary_user_starts_again(machine: Machine) -> None:
     machine.run("systemctl stop ipoibu@ib2")
 
 
+@pytest.mark.usefixtures("cable")
 def test_a_service_with_a_drop_in_uses_other_namespaces(machine: Machine, until: Until) -> None:
     """docs/use/rootless.md: the option `netns`, and a move while it runs; the unit alone permits neither."""
     machine.run("ip netns add blue; ip netns add green")
