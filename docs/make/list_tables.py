@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Write the list under "Tables" in SECURITY.md from the register of tables, `ipoibu/daemon/tables.py`.
+"""Write the list under "Tables" in SECURITY.md from the register of tables, `ipoibu/daemon/tables`.
 
 docs/make/list_tables.py            write the file
 docs/make/list_tables.py --check    exit 1 if the file is not what would be written
@@ -15,7 +15,8 @@ from typing import Final
 
 from generated_page import write_or_check
 
-from ipoibu.daemon.tables import TABLES, Table
+from ipoibu.daemon.tables.register import TABLES
+from ipoibu.daemon.tables.table import Table
 
 PAGE: Final = Path(__file__).parents[2] / "SECURITY.md"
 MARK: Final = "<!-- docs/make/list_tables.py writes the rest -->\n"

@@ -5,7 +5,7 @@
 /*
  * Tables of the core that others fill, to twice their caps: the work for an entry at a quarter and
  * at the end, the counter, and an honest entry. tests/unit/tables/test_core_tables.py compares the
- * rows with ipoibu/daemon/tables.py; test_table_bytes.c has the bytes.
+ * rows with ipoibu/daemon/tables; test_table_bytes.c has the bytes.
  */
 #include <arpa/inet.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Prints what an entry of each table of the core costs, as `bytes TABLE N`, TABLE by its names in
- * ipoibu/daemon/tables.py. Tables that grow are filled to their caps and all that they allocate is
+ * ipoibu/daemon/tables. Tables that grow are filled to their caps and all that they allocate is
  * counted; the others are arrays. tests/unit/tables/test_core_bytes.py compares the figures with
  * the register.
  */

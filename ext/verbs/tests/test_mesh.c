@@ -500,7 +500,7 @@ static void events_that_nobody_reads_end_at_their_cap(void)
 {
     enum {
         CAP = MESH_EVENTS_MAX,
-        REGISTER_BYTES = 2100 /* of an entry, ipoibu/daemon/tables.py */
+        REGISTER_BYTES = 2100 /* of an entry, ipoibu/daemon/tables */
     };
     CHECK(sizeof(struct mesh_event) + IPU_MESH_CONTROL_MAX <= REGISTER_BYTES);
     begin();

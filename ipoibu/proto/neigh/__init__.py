@@ -26,5 +26,5 @@ Part of the core.
 Not here:
 
 - A state of a neighbour beside `nud`: ARP and ND have one machine on purpose.
-- A table that a message fills without a row in ipoibu/daemon/tables.py.
+- A table that a message fills without a row in ipoibu/daemon/tables.
 """

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ipoibu.daemon.tables import TABLES, CoreTable
+from ipoibu.daemon.tables.register import TABLES
+from ipoibu.daemon.tables.table import CoreTable
 
 ROOT: Final = Path(__file__).parents[3]
 # Rooms whose objects live as long as we do.
@@ -124,7 +125,7 @@ def test_every_container_is_in_the_register_or_closed() -> None:
     registered = [holder for table in TABLES for holder in table.holders]
     unknown = containers() - set(registered) - set(closed())
     assert not unknown, (
-        "who fills these? Add each to ipoibu/daemon/tables.py, with a filling in tests/unit/tables, or to"
+        "who fills these? Add each to ipoibu/daemon/tables, with a filling in tests/unit/tables, or to"
         f" tests/unit/tables/closed.toml, with the reason: {sorted(unknown)}"
     )
 

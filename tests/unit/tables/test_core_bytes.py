@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 
 from ipoibu.base.limits import ROUTE_HOPS_MAX
-from ipoibu.daemon.tables import TABLES, CoreTable
+from ipoibu.daemon.tables.register import TABLES
+from ipoibu.daemon.tables.table import CoreTable
 from tests.doubles.c_build import build
 
 ROOT: Final = Path(__file__).parents[3]

@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-from ipoibu.daemon.tables import TABLES, CoreTable
+from ipoibu.daemon.tables.register import TABLES
+from ipoibu.daemon.tables.table import CoreTable
 from tests.doubles.c_build import ENVIRONMENT, EXT, build
 
 PROGRAMS: Final = {

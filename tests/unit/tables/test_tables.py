@@ -18,7 +18,8 @@ import pytest
 from ipoibu.base.limits import PEER_LOGS_PER_S
 from ipoibu.daemon.metrics.counters import sections
 from ipoibu.daemon.metrics.drop_log import CountedDrops
-from ipoibu.daemon.tables import TABLES, CoreTable, Table
+from ipoibu.daemon.tables.register import TABLES
+from ipoibu.daemon.tables.table import CoreTable, Table
 from tests.unit.tables import engine, ethernet, host, peers
 from tests.unit.tables.filling import Filling
 

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The register of tables that strangers can fill: who fills each, its cap, and what happens beyond.
+
+Where to look:
+
+- `register`: all rows
+- `table`: what a row says
+- `engine`: neighbours, routers, groups, paths, and packets that wait
+- `ethernet`: what guests fill
+- `peers`: connections, the mesh, management datagrams
+- `host`: what the host and its programs fill
+- `core`: the tables in C
+
+It imports: `base`.
+
+Not here:
+
+- The tables themselves, and what fills them in tests (tests/unit/tables).
+"""
