@@ -128,7 +128,10 @@ ELSEWHERE: Final = {
     "docs/use/service.md: install -m 644": ("tests/netns/test_service.py", "ipoibu@"),
     "docs/use/software.md: # ip link set": ("tests/netns/test_moves.py", "link set ib0 netns"),
     "docs/use/tutorial.md: make lab": (".ci/run", "make test"),
-    "ipoibu/lab/machines/README.md: ipoibu lab --guests": ("tests/lab/test_link.py", '"--guests"'),
+    "ipoibu/lab/machines/README.md: ipoibu lab --guests  ": (
+        "tests/lab/test_link.py",
+        '"--guests"',
+    ),
     "ipoibu/lab/machines/README.md: ipoibu lab --guests 3 --run": (
         "tests/lab/test_guests.py",
         "--run=",
