@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.lab import Lab
 from ipoibu.lab.machines.mounts import ROOT
 from ipoibu.lab.machines.runner import INFINIBAND, Result, run, shell
 
@@ -113,3 +114,10 @@ def test_networkd_configures_ib0(full_kernel: Path, tmp_path: Path) -> None:
     for result in boot(full_kernel, script, tmp_path, 2):
         result.check()
         assert re.search(r"ib0 +infiniband +routable +configured", result.output), result.output
+
+
+def test_a_lab_runs_commands_under_systemd(full_kernel: Path) -> None:
+    with Lab(2, kernel=full_kernel, init="systemd") as lab:
+        said = lab.a.succeed("cat /proc/1/comm; systemctl show -p ActiveState --value lab.service")
+        assert said == "systemd\nactive\n"
+        lab.a.succeed(f"ping -c 1 -W 5 {lab.b.ipv4}")

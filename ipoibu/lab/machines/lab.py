@@ -31,6 +31,7 @@ from ipoibu.lab.machines.runner import MEMORY_MIB, LabMachine, MachineFailed, Re
 from ipoibu.lab.machines.wire import Wire
 
 BOOT_S: Final = 120.0  # until all agents answer; a loaded host takes a few seconds
+SYSTEMD_S: Final = 240.0  # the same with systemd, which runs some hundred programs first
 SETUP_S: Final = 150.0  # until every machine has its devices and addresses
 FINISH_S: Final = 10.0  # for a machine to write its files at the end
 LINE: Final = "/dev/ttyS1"  # the agent's, in a machine
@@ -136,11 +137,12 @@ class Lab(Starting):
                 self.capture = self._stack.enter_context(Capture(self._capture_file, self._names))
             wire = self._stack.enter_context(Wire(len(self.plans), self.capture))
             self._boot(kernel, wire, lines)
-        deadline = time.monotonic() + BOOT_S
+        limit_s = SYSTEMD_S if self._init == "systemd" else BOOT_S
+        deadline = time.monotonic() + limit_s
         for index, agent in enumerate(self._agents):
             try:
                 if not agent.wait_until_ready(deadline - time.monotonic()):
-                    raise self._failure(index, f"did not boot within {BOOT_S:g} s")
+                    raise self._failure(index, f"did not boot within {limit_s:g} s")
             except MachineEnded as error:
                 raise self._failure(index) from error
         self._run_in_all(
