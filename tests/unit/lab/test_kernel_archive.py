@@ -167,6 +167,17 @@ def test_the_source_lies_beside_the_kernel(
     publish(kernels.load(artefact), tmp_path / "to")  # again, over the first
 
 
+def test_the_source_of_an_installed_package_is_copied(
+    artefact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_archive, "INSTALLED", tmp_path)
+    monkeypatch.setattr(kernel_archive, "BUILD", tmp_path / "builds-nothing")
+    (tmp_path / "linux-source-6.12.tar.xz").write_bytes(b"the source")
+    publish(kernels.load(artefact), tmp_path / "to")
+    tarball = tmp_path / "to" / "linux-source-6.12_6.12.117-1~deb12u1.tar.xz"
+    assert tarball.read_bytes() == b"the source"
+
+
 @pytest.mark.parametrize("script", ['printf other >"$2/linux-source-6.12.tar.xz"', "exit 1"])
 def test_another_source_is_not_published(
     artefact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
