@@ -14,17 +14,8 @@ from typing import Final
 
 from ipoibu.base.addr import Gid, HwAddr, PKey, Qpn
 from ipoibu.base.limits import MESH_PORT
-from ipoibu.proto.mesh.mesh import (
-    Accept,
-    Dial,
-    Handle,
-    Hangup,
-    Mesh,
-    MeshConfig,
-    MeshEffect,
-    Refuse,
-    SendControl,
-)
+from ipoibu.proto.mesh.effects import Accept, Dial, Handle, Hangup, MeshEffect, Refuse, SendControl
+from ipoibu.proto.mesh.mesh import Mesh, MeshConfig
 from ipoibu.proto.mesh.state import State
 from ipoibu.wire.mesh import Greeting, Locator
 

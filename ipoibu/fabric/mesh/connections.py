@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The connections of a mesh: carries out the effects of `proto.mesh.mesh` by librdmacm and pyverbs.
+"""The connections of a mesh: carries out the effects of `proto.mesh` by librdmacm and pyverbs.
 
     dial:    address, route, queue pair, its receives (READY), connect, ESTABLISHED
     accept:  CONNECT_REQUEST, queue pair, its receives (READY), accept, ESTABLISHED
@@ -27,17 +27,17 @@ from ipoibu.fabric.cm.librdmacm import CmEvent, CmEventType, CmId, EventChannel,
 from ipoibu.fabric.mesh.mesh_worker import MeshWorker
 from ipoibu.fabric.verbs.native import native
 from ipoibu.fabric.verbs.objects import VerbsDevice
-from ipoibu.proto.mesh.mesh import (
+from ipoibu.proto.mesh.effects import (
     Accept,
     Dial,
     Handle,
     Hangup,
-    MeshConfig,
     MeshEffect,
     Name,
     Refuse,
     SendControl,
 )
+from ipoibu.proto.mesh.mesh import MeshConfig
 from ipoibu.wire.mesh import Locator
 
 if TYPE_CHECKING:

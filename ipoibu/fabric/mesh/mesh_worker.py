@@ -23,16 +23,8 @@ from ipoibu.fabric.effect_loop import EffectLoop
 from ipoibu.fabric.mesh.peer_list import PeerSource
 from ipoibu.fabric.worker import Worker
 from ipoibu.proto.effects import Count, Log
-from ipoibu.proto.mesh.mesh import (
-    Gone,
-    InGroup,
-    InGroups,
-    Learned,
-    Mesh,
-    MeshConfig,
-    MeshEffect,
-    OtherVersion,
-)
+from ipoibu.proto.mesh.effects import Gone, InGroup, InGroups, Learned, MeshEffect, OtherVersion
+from ipoibu.proto.mesh.mesh import Mesh, MeshConfig
 from ipoibu.proto.mesh.state import State
 from ipoibu.wire import mesh, mesh_stream
 from ipoibu.wire.mesh import Locator

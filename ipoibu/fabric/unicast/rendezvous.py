@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The connections of a unicast link: carries out the effects of `proto.mesh.mesh` by TCP.
+"""The connections of a unicast link: carries out the effects of `proto.mesh` by TCP.
 
     dial:    connect, our greeting; the peer's greeting opens the connection, a refusal ends it
     accept:  the peer's greeting, ours; the peer's first control message confirms
@@ -28,18 +28,18 @@ from ipoibu.fabric.mesh.peer_key import PeerKey
 from ipoibu.fabric.unicast.router import router_to
 from ipoibu.fabric.unicast.stream import ROOM, Stream
 from ipoibu.proto.machine.ratelimit import should_log
-from ipoibu.proto.mesh.mesh import (
+from ipoibu.proto.mesh.effects import (
     Accept,
     Dial,
     Handle,
     Hangup,
-    MeshConfig,
     MeshEffect,
     Met,
     Name,
     Refuse,
     SendControl,
 )
+from ipoibu.proto.mesh.mesh import MeshConfig
 from ipoibu.wire import mesh_key
 from ipoibu.wire.mesh import Greeting, Locator
 from ipoibu.wire.mesh_key import Denial

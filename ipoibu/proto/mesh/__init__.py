@@ -4,6 +4,7 @@
 Where to look:
 
 - `mesh`: dials, greetings, crossing connections
+- `effects`: what the mesh has its connections do
 - `state`: the state machine of a connection
 - `contacts`: the places where hosts may listen, with a cap
 

@@ -25,7 +25,7 @@ from ipoibu.base.limits import (
     UNICAST_PEERS_MAX,
 )
 from ipoibu.proto.effects import Count
-from ipoibu.proto.mesh.mesh import (
+from ipoibu.proto.mesh.effects import (
     Accept,
     Dial,
     Gone,
@@ -33,8 +33,6 @@ from ipoibu.proto.mesh.mesh import (
     InGroup,
     InGroups,
     Learned,
-    Mesh,
-    MeshConfig,
     MeshEffect,
     Met,
     Name,
@@ -42,6 +40,7 @@ from ipoibu.proto.mesh.mesh import (
     Refuse,
     SendControl,
 )
+from ipoibu.proto.mesh.mesh import Mesh, MeshConfig
 from ipoibu.proto.mesh.state import State
 from ipoibu.wire import mesh
 from ipoibu.wire.mesh import Greeting, Locator, Operation

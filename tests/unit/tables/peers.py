@@ -30,7 +30,8 @@ from ipoibu.fabric.sa.transport import SaTransport
 from ipoibu.fabric.unicast.reception import Reception
 from ipoibu.fabric.unicast.stream import Stream
 from ipoibu.proto.cm.cm import MadSource
-from ipoibu.proto.mesh.mesh import Accept, Handle, Mesh, MeshConfig
+from ipoibu.proto.mesh.effects import Accept, Handle
+from ipoibu.proto.mesh.mesh import Mesh, MeshConfig
 from ipoibu.proto.rc.connection import OpenQp
 from ipoibu.proto.rc.events import Accept as CmAccept
 from ipoibu.proto.rc.events import Cause, Disconnect, Ended, Established
