@@ -215,7 +215,7 @@ def _run_lab(options: argparse.Namespace) -> int:
         _report(options, junit_file, results, failure)
     for failed in (it for it in results if it.failure is not None and it.culprit is None):
         print(f"ipoibu lab: machine {failed.name}: {failed.failure}", file=sys.stderr)
-    return code or roles.status(lab)
+    return roles.status(lab) or code
 
 
 def _junit_file(options: argparse.Namespace) -> AbstractContextManager[BinaryIO | None]:
