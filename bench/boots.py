@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -101,16 +102,19 @@ def main() -> int:
                 boots.append(boot(options.guests, kernel, directory))
             except (LabError, AssertionError) as error:
                 failed += 1
-                options.failures.mkdir(parents=True, exist_ok=True)
+                directory.mkdir(exist_ok=True)
+                (directory / "error").write_text(f"{error}\n")
                 shutil.copytree(directory, options.failures / str(number), symlinks=True)
-                (options.failures / str(number) / "error").write_text(f"{error}\n")
                 print(f"boot {number} failed: {str(error).splitlines()[0]}", flush=True)
             shutil.rmtree(directory)
             if number % 100 == 0:
                 print(f"{number} boots, {failed} failed", flush=True)
+        used = [resource.getrusage(it) for it in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu_s = sum(it.ru_utime + it.ru_stime for it in used) / options.count
     seconds = time.monotonic() - began_s
     print(
         f"{options.count} boots of {options.guests} machines in {seconds:.0f} s, {failed} failed;"
+        f" each used {cpu_s:.2f} s of CPU time;"
         f" {len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}"
     )
     if boots:
