@@ -40,7 +40,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping pr
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 frr \
                  prometheus python3-prometheus-client python3-rich systemd \
-                 python3-yaml network-manager ifupdown netplan.io groff-base debootstrap rpm rpmlint \
+                 python3-yaml network-manager ifupdown netplan.io groff-base debootstrap rpm rpmlint shellcheck \
                  udhcpc dhcpcd-base dnsmasq-base kea-dhcp4-server kea-dhcp6-server isc-dhcp-server \
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
                  qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)

@@ -80,6 +80,10 @@ ELSEWHERE: Final = {
     "docs/use/dhcp.md: ipoibu up": ("tests/netns/test_dhcp.py", "dhcp"),
     "docs/understand/fuzzing.md: make -C ext/tests/fuzz": ("tests/unit/test_fuzz_c.py", "RUNS="),
     "docs/use/import.md: # ipoibu import": ("tests/netns/test_import.py", '"import", "--output"'),
+    "docs/use/lab.md: ipoibu lab --guests 3": ("tests/package/lab_on_bare_root", "--guests 3"),
+    "docs/use/lab.md: #!/bin/bash": ("tests/lab/test_page.py", "docs/use/lab.md"),
+    "docs/use/lab.md: for mode in": ("tests/lab/test_page.py", "--share"),
+    "docs/use/lab.md: ipoibu lab userland": ("tests/unit/lab/test_userland.py", '"fetch"'),
     "docs/use/packaging.md: apt-get build-dep": (
         "tests/package/test_debian.py",
         "dpkg-buildpackage",

@@ -119,7 +119,7 @@ def build(
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=cache) as place:
         work = Path(place)
-        files = _download(work, suite, [*PACKAGES.split(), *further], mirror, say)
+        files = _download(work, suite, further, mirror, say)
         root = work / "root"
         _skeleton(root)
         say(f"unpacking {len(files)} packages")
@@ -154,8 +154,8 @@ def _own_suite() -> str:
     return values.get("VERSION_CODENAME", SUITE) if values.get("ID") == "debian" else SUITE
 
 
-def _download(work: Path, suite: str, packages: Sequence[str], mirror: str, say: Say) -> list[Path]:
-    """Return the files of the packages and of what they need, sorted by name."""
+def _download(work: Path, suite: str, further: Sequence[str], mirror: str, say: Say) -> list[Path]:
+    """Return the files of PACKAGES, of `further` ones and of what they need, sorted by name."""
     for part in ("state/lists/partial", "cache/archives/partial", "etc/parts"):
         (work / part).mkdir(parents=True)
     (work / "status").touch()
@@ -166,13 +166,20 @@ def _download(work: Path, suite: str, packages: Sequence[str], mirror: str, say:
     (work / "apt.conf").write_text(_CONF.format(work=work))
     say(f"asking {mirror} for the packages of {suite}")
     _apt(work, "update")
-    words = _apt(work, "install", "--yes", "--print-uris", *packages)
-    names = re.findall(r"^'\S+' (\S+)_\S+_\S+ \d+ ", words, re.MULTILINE)
-    wanted = sorted({name for name in names if not WITHOUT.fullmatch(name)})
+    wanted = {name for name in _needed(work, PACKAGES.split()) if not WITHOUT.fullmatch(name)}
+    if further:  # their programs may have libraries of the ones that others do without
+        needed = _needed(work, further)
+        wanted |= {it for it in needed if it.startswith("lib") or not WITHOUT.fullmatch(it)}
     say(f"downloading {len(wanted)} packages")
     downloads = work / "cache/archives"
-    _apt(work, "download", *wanted, cwd=downloads)
+    _apt(work, "download", *sorted(wanted), cwd=downloads)
     return sorted(downloads.glob("*.deb"))
+
+
+def _needed(work: Path, packages: Sequence[str]) -> list[str]:
+    """Return the names of the packages and of all that they depend on."""
+    words = _apt(work, "install", "--yes", "--print-uris", *packages)
+    return re.findall(r"^'\S+' (\S+?)_\S+ \d+ ", words, re.MULTILINE)
 
 
 def _apt(work: Path, *words: str, cwd: Path | None = None) -> str:
@@ -214,6 +221,8 @@ def _unpack(file: Path, root: Path) -> None:
     ):
         for member in tar:
             name = member.name.removeprefix("./").strip("/")
+            if name in MERGED:
+                continue  # base-files may have these links
             if name.split("/")[0] in MERGED:
                 name = f"usr/{name}"
             if name and not _PRUNED.match(f"{name}/" if member.isdir() else name):
