@@ -104,11 +104,18 @@ def test_networkmanager_activates_infiniband_connections(full_kernel: Path, tmp_
 
 def test_networkd_configures_ib0(full_kernel: Path, tmp_path: Path) -> None:
     script = f"""{IB0}
-        printf '%s\\n' '[Match]' Name=ib0 '[Network]' Address=10.9.0.$LAB_INDEX/24 \\
-            >/etc/systemd/network/20-ib0.network
+        cd /etc/systemd/network
+        printf '%s\\n' '[Match]' Name=ib0 '[Network]' Address=10.9.0.$LAB_INDEX/24 IPoIB=ib0.8001 \\
+            >20-ib0.network
+        printf '%s\\n' '[Match]' Name=ib0.8001 '[Network]' Address=10.8.1.$LAB_INDEX/24 >20-child.network
+        # Otherwise networkd invents a hardware address, whose GID no port has.
+        printf '%s\\n' '[NetDev]' Name=ib0.8001 Kind=ipoib MACAddress=none '[IPoIB]' PartitionKey=0x8001 \\
+            >20-child.netdev
         systemctl start systemd-networkd
-        systemctl start systemd-networkd-wait-online@ib0
+        systemctl start systemd-networkd-wait-online@ib0 systemd-networkd-wait-online@ib0.8001
         networkctl list --no-pager --no-legend
+        meet children 120
+        until_true 30 "the peer on ib0.8001" reach 10.8.1.$peer
         {PING}
     """
     for result in boot(full_kernel, script, tmp_path, 2):
