@@ -38,7 +38,7 @@ def the_machines_find_their_files(venv: Path, elsewhere: Path) -> None:
     assert texts(machines / "kernel") == texts(SHIPPED / "kernel")
     shipped = {file.relative_to(SHIPPED) for file in SHIPPED.rglob("*.sh")}
     assert shipped == {file.relative_to(machines) for file in machines.rglob("*.sh")}
-    for program in ("init", "session", "kmod"):  # the machine's kernel runs them
+    for program in ("init", "session", "kmod", "agent"):  # the machine's kernel runs them
         assert os.access(machines / "inside" / program, os.X_OK), program
     for words, said in (
         ("lab --help", "--guests"),
