@@ -71,7 +71,11 @@ def fetch_kernel(
         target = cache / f"{kernel.name}-{digest_of(tree / MANIFEST)[:_DIGEST_LENGTH]}"
         if target.exists():  # fetched before, and perhaps damaged since
             os.rename(target, work / "before")
-        os.rename(tree, target)
+        try:
+            os.rename(tree, target)
+        except OSError:  # another process was faster
+            if load(target).differences():
+                raise
     return load(target)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -263,10 +264,12 @@ def build(release: str | None = None, flavour: str | None = None) -> Kernel:
 
 def check_kernel(release: str | None = None, flavour: str | None = None) -> tuple[int, str]:
     """Return 0 and "fetched PATH" or "built PATH"; if the cache has no kernel, the exit status and the
-    last line of `build --check`."""
+    last line of `build --check`, or that this host builds none."""
     kernel = best(release, flavour)
     if kernel is not None:
         return 0, f"{'built' if kernel.fetched_from is None else 'fetched'} {kernel.path}"
+    if shutil.which("apt-get") is None:
+        return 1, "no kernel is here, and one is built where Debian's apt is"
     words = ["bash", str(BUILD), "--check", *_words(release, flavour)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.returncode, (done.stdout or done.stderr).strip().rpartition("\n")[2]

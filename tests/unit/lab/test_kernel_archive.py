@@ -70,6 +70,15 @@ def test_a_kernel_is_taken_into_the_cache(
     assert kernels.find_kernel("6.12") == kernel.path
 
 
+def test_another_process_may_be_faster(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fetch_kernel(str(archive), None, None)
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # it was not there a moment ago
+    assert fetch_kernel(str(archive), None, None) == first
+    (first.directory / "config").write_text("")
+    with pytest.raises(OSError, match="not empty"):
+        fetch_kernel(str(archive), None, None)
+
+
 def test_a_damaged_kernel_is_replaced(archive: Path) -> None:
     kernel = fetch_kernel(str(archive), None, None)
     kernel.path.write_bytes(b"")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ipoibu.doctor import lab
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines import kernels
 from tests.doubles.kernel_artefact import make_kernel
@@ -56,6 +57,15 @@ def test_a_built_kernel_of_this_recipe_is_found_without_apt(cache: Path) -> None
     built = add(cache, "k1", f"{DEFAULT}.3")
     assert kernels.find_kernel() == built
     assert kernels.check_kernel() == (0, f"built {built}")
+
+
+def test_a_host_without_apt_is_told_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    said = "no kernel is here, and one is built where Debian's apt is"
+    assert kernels.check_kernel() == (1, said)
+    remedy = lab.kernel(1, said).remedy
+    assert remedy is not None
+    assert remedy.startswith("ipoibu lab kernel fetch SOURCE")
 
 
 def test_the_newest_source_goes_first(cache: Path) -> None:
