@@ -136,6 +136,10 @@ ELSEWHERE: Final = {
         "tests/lab/test_link.py",
         '"--guests"',
     ),
+    "ipoibu/lab/machines/README.md: ipoibu lab kernel build": (
+        "tests/unit/cli/test_lab_kernel.py",
+        "fetch_kernel",
+    ),
     "ipoibu/lab/machines/README.md: ipoibu lab --guests 3 --run": (
         "tests/lab/test_guests.py",
         "--run=",
