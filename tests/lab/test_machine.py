@@ -220,3 +220,11 @@ def test_systemd_needs_another_kernel(lab_kernel: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(LabError, match="no process 1 upstart; there are: lab systemd"):
         run(lab_kernel, [shell("true")], init="upstart")
+
+
+def test_linux_after_6_12_runs_processes_by_filters_of_system_calls(
+    lab_kernel: Path, lab_release: str, tmp_path: Path
+) -> None:
+    log = boot(lab_kernel, shell("true"), tmp_path).check().kernel_log
+    filters = "Checking that seccomp filters can be installed...OK" in log
+    assert filters is (lab_release not in ("6.1", "6.12"))
