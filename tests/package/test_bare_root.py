@@ -7,6 +7,7 @@ No root has a compiler, iproute2's rdma or ipoibu; Fedora's archive is not tried
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,8 +42,6 @@ def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(kernel, check=True)
     sums = ["sh", "-c", "sha256sum ipoibu-lab.pyz *.tar.* | grep -v sha256 >SHA256SUMS"]
     subprocess.run(sums, cwd=directory, check=True)
-    for place in (directory, *directory.parents[:2]):
-        place.chmod(0o755)
     return directory
 
 
@@ -76,26 +75,25 @@ def test_a_container_without_privileges_has_machines(artefacts: Path, tmp_path: 
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Iterator[Path]:
-    """A checkout that nobody may write."""
-    directory = tmp_path / "checkout"
-    directory.mkdir()
-    (directory / "test.sh").write_text("#!/bin/sh\nset -e\ntouch here\nping -c 1 -W 5 10.9.0.1\n")
-    (directory / "test.sh").chmod(0o555)
-    directory.chmod(0o555)
-    yield directory
-    directory.chmod(0o755)
+def place() -> Iterator[Path]:
+    """A directory that others may enter: pytest's are closed to them."""
+    with tempfile.TemporaryDirectory(prefix="action-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
-def test_the_action_runs_for_a_user_without_a_name(
-    artefacts: Path, checkout: Path, tmp_path: Path
-) -> None:
+def test_the_action_runs_for_a_user_without_a_name(artefacts: Path, place: Path) -> None:
     """Its home is not there, it has no terminal, and the checkout is read-only."""
-    work = tmp_path / "work"
-    work.mkdir()
+    work, checkout, release = place / "work", place / "checkout", place / "release"
+    for directory in (work, checkout):
+        directory.mkdir()
     os.chown(work, USER, USER)
-    for place in (tmp_path, *tmp_path.parents[:2]):
-        place.chmod(0o755)
+    shutil.copytree(artefacts, release)
+    release.chmod(0o755)
+    script = checkout / "test.sh"
+    script.write_text("#!/bin/sh\nset -e\ntouch here\nping -c 1 -W 5 10.9.0.1\n")
+    script.chmod(0o555)
+    checkout.chmod(0o555)
     variables = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/nowhere",
@@ -103,7 +101,7 @@ def test_the_action_runs_for_a_user_without_a_name(
         "GITHUB_ACTIONS": "true",
         "GITHUB_OUTPUT": str(work / "outputs"),
         "RUNNER_TEMP": str(work),
-        "LAB_ARTEFACTS": str(artefacts),
+        "LAB_ARTEFACTS": str(release),
         "LAB_GUESTS": "3",
         "LAB_RUN": "all: ./test.sh\n",
         "LAB_SHARE": ".",
@@ -120,3 +118,4 @@ def test_the_action_runs_for_a_user_without_a_name(
             start_new_session=True,
         )
     assert "<testsuite" in (work / "junit.xml").read_text()
+    assert [path.name for path in checkout.iterdir()] == ["test.sh"]
