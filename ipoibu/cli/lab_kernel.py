@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ipoibu.cli.lab_machines import FLAVOURS
+
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
     from ipoibu.lab.machines.kernels import Kernel
@@ -64,9 +66,7 @@ def add(actions: argparse._SubParsersAction[Parser]) -> None:
             type=_release,
             help="the release of Linux, such as 6.12, or newest",
         )
-        verb.add_argument(
-            "--flavour", metavar="FLAVOUR", choices=("lean", "full"), help="lean or full"
-        )
+        verb.add_argument("--flavour", metavar="FLAVOUR", choices=FLAVOURS, help="lean or full")
         verb.add_argument("-j", "--json", action="store_true", help="print JSON with stable keys")
         verb.set_defaults(run=run)
 

@@ -25,21 +25,22 @@ if TYPE_CHECKING:
 _OF_NAMESPACES: Final = ("hosts", "underlay")
 # These need a number of machines.
 _OF_MACHINES: Final = (
-    *(
-        "kernel",
-        "flavour",
-        "init",
-        "userland",
-        "ipoib",
-        "run_scripts",
-        "share",
-        "capture",
-        "impair",
-        "junit",
-        "tap",
-        "shell",
-    ),
-    *("timeout", "memory", "output", "tolerate_warnings"),
+    "kernel",
+    "flavour",
+    "init",
+    "userland",
+    "ipoib",
+    "run_scripts",
+    "share",
+    "capture",
+    "impair",
+    "junit",
+    "tap",
+    "shell",
+    "timeout",
+    "memory",
+    "output",
+    "tolerate_warnings",
 )
 FLAVOURS: Final = ("lean", "full")
 INITS: Final = ("lab", "systemd")

@@ -27,13 +27,11 @@ from typing import Final
 
 from ipoibu.base.closing import Closing
 from ipoibu.lab.errors import LabError
+from ipoibu.lab.machines.stream import Output
 
 MERGED: Final = 1  # errors go to the output, in order
 TERMINAL: Final = 2  # the command has a terminal
 
-OUTPUT_BYTES: Final = (
-    16 << 20
-)  # kept of each of a command's streams; the rest is counted and dropped
 REQUEST_BYTES: Final = 60_000  # of a command's arguments
 SEED_BYTES: Final = 64
 _HEADER: Final = struct.Struct("=3scII")
@@ -49,26 +47,6 @@ class MachineEnded(LabError):
 
 class Refused(LabError):
     """The agent could not start a command; the message says why."""
-
-
-class Output:
-    """What came of a stream: its beginning, up to a cap, and the number of bytes beyond."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self.dropped_bytes = 0
-
-    def add(self, data: bytes) -> None:
-        room = data[: OUTPUT_BYTES - len(self._data)]
-        self._data += room
-        self.dropped_bytes += len(data) - len(room)
-
-    def __bytes__(self) -> bytes:
-        return bytes(self._data)
-
-    def __str__(self) -> str:
-        lost = f"\n[{self.dropped_bytes} bytes dropped]\n" if self.dropped_bytes else ""
-        return self._data.decode(errors="replace") + lost
 
 
 class Command:

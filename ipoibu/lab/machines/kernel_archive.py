@@ -12,7 +12,6 @@ import io
 import json
 import lzma
 import os
-import re
 import shutil
 import subprocess
 import tarfile
@@ -28,6 +27,7 @@ from ipoibu.lab.machines.kernels import (
     BUILD,
     KIND,
     MANIFEST,
+    NAME,
     ORIGIN,
     Kernel,
     load,
@@ -39,7 +39,6 @@ FILES_MAX: Final = 1000
 DICTIONARY_BYTES_MAX: Final = 128 << 20  # of xz
 INSTALLED: Final = Path("/usr/src")  # where Debian's packages of sources have their tarballs
 _CHUNK: Final = 1 << 16
-_NAME: Final = re.compile(r"(?!\.)[A-Za-z0-9._+-]{1,100}")
 _SUFFIXES: Final = (".tar.xz", ".tar.gz", ".tar")
 _DIGEST_LENGTH: Final = 16  # in a directory's name
 
@@ -147,7 +146,7 @@ def unpack_untrusted(archive: Path, tree: Path) -> None:
 
 def _place_untrusted(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Path) -> None:
     parts = member.name.removeprefix("./").split("/")
-    if len(parts) > 16 or not all(_NAME.fullmatch(part) for part in parts):
+    if len(parts) > 16 or not all(NAME.fullmatch(part) for part in parts):
         raise LabError(f"the archive has a file with the name {member.name[:200]!r}")
     target = tree.joinpath(*parts[1:])
     if member.isdir():

@@ -33,8 +33,8 @@ MANIFEST: Final = "manifest.json"
 ORIGIN: Final = "fetched-from"  # in the directory of a kernel that was fetched
 FORMAT: Final = 1
 MANIFEST_BYTES_MAX: Final = 1 << 20
-_NAME: Final = re.compile(r"(?!\.)[A-Za-z0-9._+-]{1,100}")
-_PATH: Final = re.compile(rf"{_NAME.pattern}(?:/{_NAME.pattern}){{0,15}}")
+NAME: Final = re.compile(r"(?!\.)[A-Za-z0-9._+-]{1,100}")
+_PATH: Final = re.compile(rf"{NAME.pattern}(?:/{NAME.pattern}){{0,15}}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -147,7 +147,7 @@ def read_manifest_untrusted(directory: Path) -> dict[str, Any]:
         words += [source["package"], source["file"]]
         files = manifest["files"]
         is_fit = (
-            all(isinstance(word, str) and _NAME.fullmatch(word) for word in words)
+            all(isinstance(word, str) and NAME.fullmatch(word) for word in words)
             and re.fullmatch(r"[\w.+~:-]{1,100}", source["version"], re.ASCII)
             and manifest["architecture"] == "x86_64"
             and "linux" in files

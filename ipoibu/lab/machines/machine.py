@@ -88,23 +88,11 @@ class Machine:
 
         `CommandFailed` if one has another exit status than 0; the message has its errors, too.
         """
-        output = ""
-        for command in commands:
-            ended = self._run(command, timeout)
-            if ended.status != 0:
-                raise self._failed(command, ended)
-            output += str(ended.output)
-        return output
+        return self._run_each(commands, timeout, lambda status: status == 0)
 
     def fail(self, *commands: str, timeout: float = COMMAND_S) -> str:
         """Run the commands and return their stdout; `CommandFailed` if one has the exit status 0."""
-        output = ""
-        for command in commands:
-            ended = self._run(command, timeout)
-            if ended.status == 0:
-                raise self._failed(command, ended)
-            output += str(ended.output)
-        return output
+        return self._run_each(commands, timeout, lambda status: status != 0)
 
     def wait_until_succeeds(self, command: str, timeout: float = COMMAND_S) -> str:
         """Repeat `command` until it succeeds, and return its stdout then; `CommandFailed` after `timeout`."""
@@ -151,7 +139,7 @@ class Machine:
         """Return the bytes of a file of the machine; write them to `target`, if any, on the host.
 
         `CommandFailed` if the machine has no such file, `LabError` if it is longer than
-        `agent.OUTPUT_BYTES`.
+        `stream.OUTPUT_BYTES`.
         """
         command = f"cat -- {shlex.quote(source)}"
         ended = self._run(command, COMMAND_S)
@@ -192,6 +180,18 @@ class Machine:
             started.kill(SIGKILL)
             raise self._failed(command, started)
         return started
+
+    def _run_each(
+        self, commands: Sequence[str], timeout: float, good: Callable[[int], bool]
+    ) -> str:
+        output = ""
+        for command in commands:
+            ended = self._run(command, timeout)
+            assert ended.status is not None
+            if not good(ended.status):
+                raise self._failed(command, ended)
+            output += str(ended.output)
+        return output
 
     def _wait_until(self, command: str, timeout: float, good: Callable[[int], bool]) -> str:
         deadline = time.monotonic() + timeout

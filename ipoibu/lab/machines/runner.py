@@ -43,7 +43,7 @@ from ipoibu.lab.machines.mounts import (
     fstab,
 )
 from ipoibu.lab.machines.shared import SharedDirectory
-from ipoibu.lab.machines.stream import STREAM_BYTES, Stream
+from ipoibu.lab.machines.stream import OUTPUT_BYTES, Stream
 from ipoibu.lab.machines.wire import Wire
 
 if TYPE_CHECKING:
@@ -406,7 +406,7 @@ class LabMachine(Starting):
         output, kernel_log = (stream.text() for stream in self._streams)
         host_log, said = (
             self.shared.read_untrusted(name, limit_bytes).decode(errors="replace")
-            for name, limit_bytes in (("host.log", STREAM_BYTES), ("status", STATUS_BYTES))
+            for name, limit_bytes in (("host.log", OUTPUT_BYTES), ("status", STATUS_BYTES))
         )
         self.close()
         kernel_log = host_log + kernel_log

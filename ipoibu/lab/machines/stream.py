@@ -10,7 +10,30 @@ from typing import BinaryIO, Final
 
 from ipoibu.lab.errors import LabError
 
-STREAM_BYTES: Final = 16 << 20  # kept of one machine's output; the rest is dropped
+OUTPUT_BYTES: Final = 16 << 20  # kept of a stream; the rest is counted and dropped
+
+
+class Output:
+    """What came of a stream: its beginning, up to a cap, and the number of bytes beyond."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self.dropped_bytes = 0
+
+    def add(self, data: bytes) -> bytes:
+        """Add `data`; return what has room."""
+        room = data[: OUTPUT_BYTES - len(self._data)]
+        self._data += room
+        self.dropped_bytes += len(data) - len(room)
+        return room
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._data)
+
+    def __str__(self) -> str:
+        """Return the output, with a replacement for bytes that are no UTF-8."""
+        lost = f"\n[{self.dropped_bytes} bytes dropped]\n" if self.dropped_bytes else ""
+        return self._data.decode(errors="replace") + lost
 
 
 class Stream:
@@ -24,8 +47,7 @@ class Stream:
         self._file = file
         self._fd = -1
         self._copy_to = copy_to
-        self._data = bytearray()
-        self._dropped_bytes = 0
+        self._output = Output()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._drain, name=f"lab-{file.name}", daemon=True)
 
@@ -47,18 +69,14 @@ class Stream:
 
     def text(self) -> str:
         """Return the machine's output, with a replacement for bytes that are no UTF-8."""
-        lost = f"\n[{self._dropped_bytes} bytes dropped]\n" if self._dropped_bytes else ""
-        return self._data.decode(errors="replace") + lost
+        return str(self._output)
 
     def add(self, chunk: bytes) -> None:
         """Add a piece of output; any thread may call it after `start`. What comes after `join` is lost."""
         with self._lock:
             if self._fd < 0:
                 return
-            room = chunk[: STREAM_BYTES - len(self._data)]
-            self._data += room
-            self._dropped_bytes += len(chunk) - len(room)
-            _write(self._fd, room)
+            write_all(self._fd, self._output.add(chunk))
             if self._copy_to is not None:
                 self._copy_to.write(chunk)
                 self._copy_to.flush()
@@ -69,6 +87,7 @@ class Stream:
         os.close(self._read_fd)
 
 
-def _write(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`, however little the descriptor takes at once."""
     while data:
         data = data[os.write(fd, data) :]

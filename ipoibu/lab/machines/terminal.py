@@ -20,6 +20,7 @@ from ipoibu.base.errors import UsageError
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.agent import TERMINAL
 from ipoibu.lab.machines.machine import Machine
+from ipoibu.lab.machines.stream import write_all
 
 READ_BYTES: Final = 4096
 
@@ -39,7 +40,7 @@ def interact(machine: Machine) -> int:
     name = rf"PS1=\u@{machine.name}:\w\$ "
     argv = ["env", f"TERM={terminal}", name, "bash", "--norc", "-i"]
     output = sys.stdout.fileno()
-    shell = machine.run_words(argv, TERMINAL, lambda data: _write_all(output, data))
+    shell = machine.run_words(argv, TERMINAL, lambda data: write_all(output, data))
     woken, waker = socket.socketpair()
 
     def resize(*_: int | FrameType | None) -> None:
@@ -82,8 +83,3 @@ def _raw(descriptor: int) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]

@@ -13,6 +13,7 @@ import pytest
 
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines import agent as module
+from ipoibu.lab.machines import stream
 from ipoibu.lab.machines.agent import MERGED, TERMINAL, Agent, Command, MachineEnded, Refused
 from ipoibu.lab.machines.mounts import INSIDE
 from tests.doubles.packets import until
@@ -131,7 +132,7 @@ def test_a_command_is_bounded(line: Line) -> None:
 
 
 def test_what_is_kept_of_the_output_is_bounded(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "OUTPUT_BYTES", 1000)
+    monkeypatch.setattr(stream, "OUTPUT_BYTES", 1000)
     command = shell(line.agent, "seq 10000")
     assert len(bytes(command.output)) == 1000
     assert str(command.output).endswith("\n[47894 bytes dropped]\n")
