@@ -37,6 +37,7 @@ WAIT_S = 20
 SEND_S = 0.5
 MESSAGE_MAX = 4096
 UNKNOWN_OPERATION = b"\x88\xb5\0\0\x07\0\0\0"
+UNFINISHED_LIST = b"\x88\xb5\0\0\x02\0\0\0" + bytes(17)  # JOIN, and no whole number of groups
 GREETING = Greeting(
     HwAddr(Qpn(0x424242), Gid.parse("fe80::bad")), MESH_MTU_MAX, 32, PKey(0xFFFF), 9
 ).pack()
@@ -148,8 +149,9 @@ def garbage(host: str) -> None:
     for _ in range(20):
         messages = [_nonsense(rng) for _ in range(20)]
         chatter.append(asker.ask(GREETING, messages).name)
-    for _ in range(5):  # of the random messages the host may read few before the connection ends
-        chatter.append(asker.ask(GREETING, [UNKNOWN_OPERATION], linger_s=0.1).name)
+    # Of the random messages the host may read few before the connection ends.
+    for message in [UNKNOWN_OPERATION, UNFINISHED_LIST] * 5:
+        chatter.append(asker.ask(GREETING, [message], linger_s=0.1).name)
     flood = [b"\x08\x00\0\0" + bytes(60)] * 200  # more than its credits allow
     chatter.append(asker.ask(GREETING, flood).name)
     (SHARE / "chatter.json").write_text(json.dumps(chatter))

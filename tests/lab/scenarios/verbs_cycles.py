@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 
 from pyverbs.device import Context
 from pyverbs.pd import PD
@@ -15,6 +16,9 @@ from ipoibu.base.addr import MULTICAST_QPN, Gid, Qpn
 from ipoibu.base.ib import Destination
 from ipoibu.fabric.verbs.port import VerbsPort
 from ipoibu.lab.machines.scenarios.verbs_machine import DEVICE, on_a_veth, report, resources
+
+BATCH = 100  # frames
+SEND_S = 20  # for one batch; the machine is busy
 
 
 def own_device(cycles: str, handles: str) -> None:
@@ -49,15 +53,20 @@ def _cycle(endpoint: Endpoint, handles: int) -> int:
     """Open, make address handles, send, close; return the number of handles."""
     frame = bytes.fromhex("08060000") + bytes(56)
 
-    def send_to_groups() -> None:
-        for number in range(handles):
+    def send_to(numbers: range) -> None:
+        for number in numbers:
             group = Gid.parse(f"ff12:401b:ffff::e000:{number:x}")
             endpoint._pump.send_frame(Destination(group, Qpn(MULTICAST_QPN)), frame)
 
     with endpoint:
-        endpoint._call(send_to_groups)
-        while endpoint._pump.counters()["tx_packets"] < handles:
-            time.sleep(0.002)
+        # A pump that gets no time loses what its memory has no room for, so few frames wait at once.
+        for first in range(0, handles, BATCH):
+            last = min(first + BATCH, handles)
+            endpoint._call(partial(send_to, range(first, last)))
+            deadline = time.monotonic() + SEND_S
+            while endpoint._pump.counters()["tx_packets"] < last:
+                assert time.monotonic() < deadline, endpoint.stats()
+                time.sleep(0.002)
         fabric = endpoint._opened().fabric
     counters = fabric.counters()
     assert counters["handles_created"] == counters["handles_destroyed"] >= handles, counters
