@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`ipoibu conform`: grades a host on the link by what it answers, and by what it must not answer.
+
+Where to look:
+
+- `link`: what the tester needs of a link
+
+It imports: .
+
+Not here:
+
+- A codec of `wire`: a mistake there would pass itself. `protocols` has the layouts anew, from the RFCs.
+- Knowledge of our engine: a test holds for any host.
+"""
