@@ -99,9 +99,7 @@ class Link(ABC):
         the link has no connected mode."""
 
     @abstractmethod
-    def connect(
-        self, to: bytes, qpn: int, path_mtu: int, receive_psn: int, send_psn: int
-    ) -> None:
+    def connect(self, to: bytes, qpn: int, path_mtu: int, receive_psn: int, send_psn: int) -> None:
         """Make the queue pair of `open_connection` ready to send to queue pair `qpn` of the host of `to`, and
         to receive. `path_mtu` is in bytes (256 to 4096)."""
 
