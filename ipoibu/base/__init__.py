@@ -12,6 +12,8 @@ Where to look:
 - `bounds`: allowed values of a configuration's field
 - `closing`: `with` for whatever has `close`
 - `device_name`: which names of devices there are
+- `interface_name`: which names the kernel accepts for an interface
+- `processes`: the children of a process
 - `exhaustion`: the end of a process that gets no more memory
 - `privilege`: what this process may do
 - `distribution`: which package of which distribution to install

@@ -23,7 +23,7 @@ Where to look:
 - `tunnel`: one end of the bare tunnel
 - `tunnels`: other projects' tunnels that forward in user space, from Debian packages
 
-It imports: `_core`, `base`, `daemon`, `host`, `lab`, `rootless`.
+It imports: `_core`, `base`, `host`, `lab`.
 
 Not here:
 

@@ -21,7 +21,6 @@ from typing import Any, Final, Protocol
 
 from ipoibu.base.errors import UsageError
 from ipoibu.bench.traffic import Ends, python
-from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.lab import NETDEV, LabError, NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import LabNamespace
@@ -156,15 +155,12 @@ class Ipoibu:
         there = len(os.sched_getaffinity(0))
         if there < self.cpus:
             raise Absent(f"it needs {self.cpus} CPUs, and there is {there}")
-        pairs = dict(zip(self.options[::2], self.options[1::2], strict=True))
-        given = {key.removeprefix("--"): text for key, text in pairs.items()}
-        try:
-            peers = {} if lab.hosts[0].peer is None else {"peer": [lab.hosts[0].peer]}
-            InterfaceConfig.build("ib0", {"device": f"soft:{NETDEV}", **given, **peers})
-        except UsageError as error:
-            raise Absent(str(error)) from error
         for host in lab.hosts:
             host.options = list(self.options)
+        try:
+            lab.hosts[0].check_options()
+        except UsageError as error:
+            raise Absent(str(error)) from error
         try:
             lab.start()
             yield Running(str(lab.hosts[1].ipv4.ip), [host.pid for host in lab.hosts if host.pid])

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ipoibu.base.processes import children_of
 from ipoibu.bench.contender import QUIET, Running, need, processes, sh, wait_ready, wire
 from ipoibu.bench.traffic import python
 from ipoibu.lab import NETDEV, LabError, NamespaceLab
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.namespace import LabNamespace
-from ipoibu.rootless.process import children_of
 
 PORTS: Final = range(5201, 5204)  # iperf3's and those of ipoibu.bench.stream and .echo
 SLIRP_GUEST: Final = "10.0.2.100"  # of slirp4netns(1)

@@ -5,7 +5,7 @@ Where to look:
 
 - `link`: what the tester needs of a link
 
-It imports: .
+It imports: nothing.
 
 Not here:
 

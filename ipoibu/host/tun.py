@@ -21,10 +21,10 @@ from typing import Final, Self
 
 from ipoibu.base.closing import Closing
 from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitted, UsageError
+from ipoibu.base.interface_name import check_name
 
 TUN_PATH: Final = "/dev/net/tun"
 VNET_HEADER_BYTES: Final = 16  # ext/core/frame.h: leaves room for the encapsulation header
-NAME_MAX: Final = 15  # IFNAMSIZ - 1
 DYING_S: Final = 3.0  # a TUN may outlive its process for this time
 
 # linux/if_tun.h
@@ -64,24 +64,6 @@ class NameTaken(IpoibuError):
             f"an interface {name!r} exists already in this network namespace;"
             " choose another name, or see `ip link show`"
         )
-
-
-def check_name(name: str) -> str:
-    """Return the name if the kernel accepts it for an interface; `UsageError` otherwise.
-
-    The function refuses `%`, too: the kernel would read it as a pattern and choose a name itself.
-    """
-    if not name or name in (".", "..") or name.startswith("-"):
-        raise UsageError(f"{name!r} is no interface name; choose one such as ib0")
-    if name in ("all", "default"):
-        raise UsageError(f"{name!r} is no interface name: /proc/sys/net has another use for it")
-    if len(os.fsencode(name)) > NAME_MAX:
-        raise UsageError(f"interface name {name!r} is too long: at most {NAME_MAX} bytes")
-    if any(c.isspace() or not c.isprintable() or c in "/:%" for c in name):
-        raise UsageError(
-            f"interface name {name!r} has a forbidden character (blank, '/', ':', '%')"
-        )
-    return name
 
 
 @dataclass(slots=True)

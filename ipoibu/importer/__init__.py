@@ -25,7 +25,7 @@ Where to look:
 - `yaml_file`: finds networks in YAML
 - `yaml_nodes`: its nodes, with lines
 
-It imports: `base`, `daemon`, `host`.
+It imports: `base`, `daemon`.
 
 Not here:
 

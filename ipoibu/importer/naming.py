@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ipoibu.base.addr import DEFAULT_PKEY, PKey, may_name_partition
 from ipoibu.base.errors import UsageError
-from ipoibu.host.tun import check_name
+from ipoibu.base.interface_name import check_name
 from ipoibu.importer.draft import Draft
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import ipoibu
 from ipoibu.base.addr import IpAddress, IpInterface
+from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.control.client import Client
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.namespace import LabNamespace
@@ -70,6 +71,13 @@ class Host:
         self.device += underlay.device_suffix
         self.wire_ip = underlay.addresses(self.number)[0].ip
         self.peer = str(underlay.addresses(1)[0].ip)
+
+    def check_options(self) -> None:
+        """Raise `UsageError` if the daemon would refuse `options`, pairs of an option and its text."""
+        pairs = zip(self.options[::2], self.options[1::2], strict=True)
+        given: dict[str, Any] = {key.removeprefix("--"): text for key, text in pairs}
+        peers = {} if self.peer is None else {"peer": [self.peer]}
+        InterfaceConfig.build(INTERFACE, {"device": self.device, **given, **peers})
 
     # The daemon
 

@@ -9,7 +9,7 @@ Where to look:
 - `process`: a forked process that ends with its parent
 - `namespaces`: namespaces of an ordinary user
 
-It imports: `base`, `daemon`, `host`, `sandbox`.
+It imports: `base`, `daemon`, `sandbox`.
 
 Not here:
 

@@ -17,7 +17,6 @@ from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.daemon.daemon import Daemon
 from ipoibu.daemon.outside_threads import OutsideThreads
 from ipoibu.daemon.privilege import confine_daemon
-from ipoibu.host.netlink import Netlink
 from ipoibu.rootless import namespaces
 from ipoibu.rootless.process import Process, end_with_parent
 
@@ -71,7 +70,7 @@ def _run(config: InterfaceConfig, command: int, parent: int, write: int) -> int:
         end_with_parent(parent, signal.SIGTERM)
         with OutsideThreads() as outside:
             namespaces.join_network(command)
-            _raise_loopback()
+            namespaces.raise_loopback()
             Daemon(
                 config,
                 announce=lambda line: _announce(write, line),
@@ -88,10 +87,3 @@ def _run(config: InterfaceConfig, command: int, parent: int, write: int) -> int:
 def _announce(write: int, line: str) -> None:
     _log.info("%s", line)
     os.write(write, _UP)
-
-
-def _raise_loopback() -> None:
-    with Netlink() as netlink:
-        loopback = netlink.link("lo")
-        assert loopback is not None, "every network namespace has lo"
-        netlink.set_link(loopback.index, up=True)

@@ -8,7 +8,10 @@ over the new namespaces, and none over anything else.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import socket
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +30,12 @@ CAP_NET_BIND_SERVICE: Final = 10  # linux/capability.h
 
 # The rights of a command over the network of its namespace, as root has over the host's
 NETWORK: Final = frozenset((CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW))
+
+# linux/sockios.h, linux/if.h
+SIOCGIFFLAGS: Final = 0x8913
+SIOCSIFFLAGS: Final = 0x8914
+IFF_UP: Final = 0x1
+_IFREQ: Final = struct.Struct("16sH22x")  # the name of the interface, its flags
 
 _SYSCTL: Final = Path("/proc/sys")
 
@@ -73,6 +82,13 @@ def join_user(pid: int) -> None:
 def join_network(pid: int) -> None:
     """Move the calling thread into the network namespace of `pid`; others stay where they are."""
     _join(pid, "net", CLONE_NEWNET)
+
+
+def raise_loopback() -> None:
+    """Set `lo` of the calling thread's network namespace up."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        name, flags = _IFREQ.unpack(fcntl.ioctl(any_socket, SIOCGIFFLAGS, _IFREQ.pack(b"lo", 0)))
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, _IFREQ.pack(name, flags | IFF_UP))
 
 
 def keep_network_capabilities() -> None:

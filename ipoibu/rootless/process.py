@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
+from ipoibu.base.processes import children_of
 from ipoibu.sandbox.libc import PR_SET_PDEATHSIG, prctl
 
 _LOOK_S: Final = 0.01
@@ -77,9 +78,3 @@ def kill_orphans(spared: int) -> None:
         for pid in children:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-
-
-def children_of(pid: int) -> list[int]:
-    """Return the processes that the main thread of the process `pid` started."""
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(word) for word in file.read().split()]

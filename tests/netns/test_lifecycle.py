@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
+from ipoibu.base.processes import children_of
 from ipoibu.host.cpu_latency import CPU_LATENCY_PATH
 from ipoibu.lab import LabError, NamespaceLab
 from ipoibu.lab.host import Host
 from ipoibu.lab.namespace import NETNS_DIR, LabNamespace, enter
-from ipoibu.rootless.process import children_of
 
 pytestmark = pytest.mark.netns
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.base.processes import children_of
 from ipoibu.lab import NamespaceLab
 from ipoibu.lab.namespace import LabNamespace
-from ipoibu.rootless.process import children_of
 
 pytestmark = pytest.mark.netns
 

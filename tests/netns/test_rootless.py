@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.base.processes import children_of
 from ipoibu.lab.host import NETDEV
-from ipoibu.rootless.process import children_of
 from tests.netns.ordinary_user import IPOIBU, OrdinaryUser
 
 pytestmark = [pytest.mark.netns, pytest.mark.root]

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from ipoibu.rootless.process import children_of
+from ipoibu.base.processes import children_of
 from ipoibu.sandbox import landlock
 from ipoibu.sandbox.errors import Unavailable
 

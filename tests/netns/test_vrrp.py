@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from ipoibu.base.processes import children_of
 from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
-from ipoibu.rootless.process import children_of
 from tests.netns.conftest import Until
 from tests.netns.vrrp import keepalived
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 import pytest
 
 from ipoibu.base.addr import PKey
+from ipoibu.base.processes import children_of
 from ipoibu.lab import LabError, LabSubnet, NamespaceLab
 from ipoibu.lab.check import check, ping
 from ipoibu.lab.host import Host
-from ipoibu.rootless.process import children_of
 from ipoibu.wire import mgid
 
 pytestmark = pytest.mark.netns

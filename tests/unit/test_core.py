@@ -47,6 +47,7 @@ NEVER: Final = (
     "rootless",
     "lab",
     "bench",
+    "conform",
     "cli",
 )
 

@@ -22,6 +22,7 @@ from ipoibu.base.addr import (
 )
 from ipoibu.base.device_name import DeviceKind
 from ipoibu.base.errors import IpoibuError, UsageError
+from ipoibu.base.interface_name import check_name
 from ipoibu.base.limits import CHILDREN_MAX, ENCAP_LEN, IB_MTUS, IPV6_MIN_MTU, PROXY_NETWORKS_MAX
 from ipoibu.daemon.config.config_file import ConfigFile, Fault, read_value
 from ipoibu.daemon.config.lease_dir import default_lease_dir
@@ -31,7 +32,6 @@ from ipoibu.endpoint.config import Conflict, EndpointConfig
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.fabric.base import MeshOptions
 from ipoibu.fabric.verbs.node_type import is_iwarp
-from ipoibu.host.tun import check_name
 from ipoibu.proto.ethernet_config import EthernetConfig
 from ipoibu.sandbox.stages import Stage
 from ipoibu.sandbox.user import User

@@ -23,6 +23,7 @@ from typing import Final
 from ipoibu.base.addr import PKey
 from ipoibu.base.bounds import Choice, Range
 from ipoibu.base.device_name import parse_device
+from ipoibu.base.interface_name import check_name
 from ipoibu.base.limits import CPU_LATENCY_MAX_US, GUEST_QUEUE_PAIRS_MAX, OPEN_WAIT_MAX_S
 from ipoibu.daemon.config.change import Change
 from ipoibu.daemon.config.parsers import (
@@ -61,7 +62,6 @@ from ipoibu.endpoint.config import (
     RAIL_UPDELAY,
 )
 from ipoibu.endpoint.dhcp_config import read_client_id, read_host_name
-from ipoibu.host.tun import check_name
 from ipoibu.proto.ethernet_config import EthernetConfig
 
 LOG_LEVELS: Final = Choice("log level", ("debug", "info", "warning", "error"))
