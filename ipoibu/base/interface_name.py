@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Which names the kernel accepts for an interface."""
+"""The rule for names of interfaces, which is the kernel's."""
 
 from __future__ import annotations
 

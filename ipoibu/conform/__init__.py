@@ -4,6 +4,9 @@
 Where to look:
 
 - `link`: what the tester needs of a link
+- `layout`: a header as a table of fields
+- `packet`: packets as stacks of layers
+- `headers`: the headers of the RFCs, as tables
 
 It imports: nothing.
 

@@ -8,7 +8,7 @@ Where to look:
 - `nd`: neighbour discovery
 - `groups`: IGMP and MLD
 
-It imports: `conform`.
+It imports: `conform.layout`, `conform.packet`.
 
 Not here:
 
