@@ -9,7 +9,9 @@ Where to look:
 - `contender`: contenders
 - `echo`: UDP messages, one at a time
 - `environment`: the machine and the programs behind a result
+- `html_report`: a report as one HTML file that fetches nothing
 - `machines`: ipoibu beside the kernel's own ib_ipoib, on the same software HCA in the same lab machines
+- `picture`: bars, curves and intervals as SVG text for a page
 - `plot`: draws a report as PNG pictures
 - `process`: CPU time and memory of a process, from /proc
 - `relay`: a process that joins a TUN in each of two network namespaces

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 from ipoibu.base.errors import UsageError
 from ipoibu.bench.environment import environment
+from ipoibu.bench.html_report import Section, Table
+from ipoibu.bench.picture import bars
 from ipoibu.bench.report import grid, number
 from ipoibu.bench.statistic import ratio
 from ipoibu.bench.traffic import parse_iperf3, parse_ping_us
@@ -188,25 +190,45 @@ def summary(runs: dict[str, list[Sample]]) -> dict[str, Any]:
 
 def table(report: dict[str, Any]) -> str:
     """Return the report as text."""
+    parts = (_head(report), grid(*_medians(report)), grid(*_targets(report)))
+    return "\n\n".join(parts)
+
+
+def sections(report: dict[str, Any]) -> list[Section]:
+    """Return the report as the sections of a page."""
+    drawn = []
+    for figure, (heading, _) in COLUMNS.items():
+        values = {name: m[figure] for name, m in report["median"].items() if figure in m}
+        if values:
+            drawn.append(bars(heading, "median", values))
+    return [
+        Section("Result", [_head(report), Table(*_medians(report), "Medians of the rounds")]),
+        Section("Targets", [Table(*_targets(report))]),
+        Section("Pictures", drawn),
+    ]
+
+
+def _head(report: dict[str, Any]) -> str:
+    return (
+        "two machines, one stream, of TCP but for embedded and perftest;"
+        f" medians of {report['rounds']} rounds of {report['seconds']} s"
+    )
+
+
+def _medians(report: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = [
         [name, *(number(medians.get(key), decimals) for key, (_, decimals) in COLUMNS.items())]
         for name, medians in report["median"].items()
     ]
-    targets = [
+    return ["", *(heading for heading, _ in COLUMNS.values())], rows
+
+
+def _targets(report: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    rows = [
         [entry["target"], number(entry["value"], 2), "met" if entry["met"] else "not met"]
         for entry in report["targets"]
     ]
-    head = (
-        "two machines, one stream, of TCP but for embedded and perftest;"
-        f" medians of {report['rounds']} rounds of {report['seconds']} s"
-    )
-    return "\n\n".join(
-        (
-            head,
-            grid(["", *(heading for heading, _ in COLUMNS.values())], rows),
-            grid(["target", "measured", ""], targets),
-        )
-    )
+    return ["target", "measured", ""], rows
 
 
 def measure(

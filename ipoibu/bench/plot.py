@@ -4,19 +4,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ipoibu.base.errors import IpoibuError
-from ipoibu.bench.report import COLUMNS, Report
-
-FIGURES: Final = (
-    "tcp_gbit_s",
-    "super_gbit_s",
-    "packets_s",
-    "rr_p50_us",
-    "ping_p50_us",
-    "tcp_ns_per_byte",
-)
+from ipoibu.bench.report import COLUMNS, PICTURES, Report
 
 
 def load() -> Any:
@@ -36,7 +27,7 @@ def draw(report: Report, directory: Path) -> list[Path]:
     pyplot = load()
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    for figure in FIGURES:
+    for figure in PICTURES:
         bars = {name: m[figure] for name, m in report["median"].items() if figure in m}
         if bars:
             canvas, axes = pyplot.subplots(figsize=(8, 0.6 + 0.45 * len(bars)), layout="tight")

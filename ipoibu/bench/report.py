@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from ipoibu.bench.html_report import Part, Section, Table
+from ipoibu.bench.picture import bars, curves
 from ipoibu.bench.statistic import Figures, ratio, spread
 
 BASE: Final = "vxlan"
@@ -36,6 +38,15 @@ RATIOS: Final = (
     "rr_p50_us",
     "ping_p50_us",
     "quiet_ping_p50_us",
+)
+# The figures that have a picture
+PICTURES: Final = (
+    "tcp_gbit_s",
+    "super_gbit_s",
+    "packets_s",
+    "rr_p50_us",
+    "ping_p50_us",
+    "tcp_ns_per_byte",
 )
 
 Report = Mapping[str, Any]
@@ -157,31 +168,39 @@ def table(report: Report) -> str:
     """Return the whole report as text; `-` means not measured."""
     parts = [_environment(report)]
     if report["runs"]:
-        parts += [_medians(report), _ratios(report)]
+        parts += [grid(*_medians(report)), grid(*_ratios(report))]
     for kind in ("absent", "failed"):
         parts += [f"{name}: {kind}: {reason}" for name, reason in report[kind].items()]
-    for title in ("neighbours", "hosts"):
-        if rows := report[title]:
-            head = list(rows[0])
-            parts.append(
-                grid(
-                    head,
-                    [
-                        [
-                            f"{row[key]:.4g}" if isinstance(row[key], float) else str(row[key])
-                            for key in head
-                        ]
-                        for row in rows
-                    ],
-                )
-            )
-    verdicts = {True: "met", False: "not met", None: "not measured"}
-    targets = [
-        [entry["target"], number(entry["value"], 2), verdicts[entry["met"]]]
-        for entry in report["targets"]
-    ]
-    parts.append(grid(["target", "measured", ""], targets))
+    parts += [grid(*_scale(report[title])) for title in ("neighbours", "hosts") if report[title]]
+    parts.append(grid(*_targets(report)))
     return "\n\n".join(parts)
+
+
+def sections(report: Report) -> list[Section]:
+    """Return the whole report as the sections of a page."""
+    parts: list[Part] = [_environment(report)]
+    if report["runs"]:
+        parts.append(Table(*_medians(report), "Medians of the rounds"))
+        parts.append(Table(*_ratios(report), "Median ratio in one round, and the range"))
+    for kind in ("absent", "failed"):
+        parts += [f"{name}: {kind}: {reason}" for name, reason in report[kind].items()]
+    drawn = []
+    for figure in PICTURES:
+        values = {name: m[figure] for name, m in report["median"].items() if figure in m}
+        if values:
+            drawn.append(bars(COLUMNS[figure][0], "median", values))
+    made = [
+        Section("Result", parts),
+        Section("Targets", [Table(*_targets(report))]),
+        Section("Pictures", drawn),
+    ]
+    if rows := report["neighbours"]:
+        line = [(row["neighbours"], row["ns_per_packet"]) for row in rows]
+        drawing = curves("Cost of a packet", "neighbours", "ns", {"both pumps": line})
+        made.append(Section("Neighbours", [Table(*_scale(rows)), drawing]))
+    if rows := report["hosts"]:
+        made.append(Section("Hosts", [Table(*_scale(rows))]))
+    return made
 
 
 def number(value: float | None, decimals: int) -> str:
@@ -200,20 +219,40 @@ def _environment(report: Report) -> str:
     )
 
 
-def _medians(report: Report) -> str:
+_Grid = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def _medians(report: Report) -> _Grid:
     rows = [
         [name, *(number(medians.get(key), decimals) for key, (_, decimals) in COLUMNS.items())]
         for name, medians in report["median"].items()
     ]
-    return grid(["", *(heading for heading, _ in COLUMNS.values())], rows)
+    return ["", *(heading for heading, _ in COLUMNS.values())], rows
 
 
-def _ratios(report: Report) -> str:
+def _ratios(report: Report) -> _Grid:
     rows = [
         [name, *(_one_ratio(ratios.get(key)) for key in RATIOS)]
         for name, ratios in report["ratio_to_vxlan"].items()
     ]
-    return grid(["to VXLAN", *(COLUMNS[key][0] for key in RATIOS)], rows)
+    return ["to VXLAN", *(COLUMNS[key][0] for key in RATIOS)], rows
+
+
+def _scale(rows: Sequence[Mapping[str, Any]]) -> _Grid:
+    head = list(rows[0])
+    cells = [[row[key] for key in head] for row in rows]
+    return head, [
+        [f"{it:.4g}" if isinstance(it, float) else str(it) for it in row] for row in cells
+    ]
+
+
+def _targets(report: Report) -> _Grid:
+    verdicts = {True: "met", False: "not met", None: "not measured"}
+    rows = [
+        [entry["target"], number(entry["value"], 2), verdicts[entry["met"]]]
+        for entry in report["targets"]
+    ]
+    return ["target", "measured", ""], rows
 
 
 def _one_ratio(spread: Mapping[str, float] | None) -> str:

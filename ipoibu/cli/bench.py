@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ipoibu.base.errors import UsageError
 
 if TYPE_CHECKING:
+    from ipoibu.bench.html_report import Section
     from ipoibu.cli.parser import Parser
 
 
@@ -48,6 +49,12 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="write all results as JSON to FILE"
     )
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        type=Path,
+        help="write FILE, one page with environment, tables, pictures, and all results as JSON",
+    )
     parser.add_argument("--plot", metavar="DIR", type=Path, help="draw PNG pictures into DIR")
     parser.add_argument(
         "--lab",
@@ -81,7 +88,7 @@ def _in_machines(options: argparse.Namespace) -> int:
             _log,
         )
     print(machines.table(report))
-    _save(report, options.json)
+    _save(report, options, "ipoibu bench --lab", machines.sections(report))
     return 0
 
 
@@ -93,9 +100,16 @@ def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _save(report: dict[str, Any], file: Path | None) -> None:
-    if file is not None:
-        file.write_text(json.dumps(report, indent=1) + "\n")
+def _save(
+    report: dict[str, Any], options: argparse.Namespace, title: str, sections: list[Section]
+) -> None:
+    from ipoibu.bench import html_report
+
+    if options.json is not None:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    if options.html is not None:
+        page = html_report.Page(title, report["environment"], sections, report)
+        html_report.write(options.html, page)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -107,8 +121,9 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.lab.user_namespace import enter_user_namespace
 
     quick = options.quick
-    if options.json is not None:
-        options.json.open("a").close()  # a missing library fails before minutes of work
+    for file in (options.json, options.html):
+        if file is not None:
+            file.open("a").close()  # a missing directory fails before minutes of work
     if options.lab:
         return _in_machines(options)
     plan = Plan(
@@ -127,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
     with Interrupts():
         result = measure(plan, _log)
     print(report.table(result))
-    _save(result, options.json)
+    _save(result, options, "ipoibu bench", report.sections(result))
     if options.plot is not None:
         for path in plot.draw(result, options.plot):
             print(path)

@@ -10,7 +10,9 @@ import pytest
 
 from ipoibu.base.errors import UsageError
 from ipoibu.bench import plot, scale
-from ipoibu.bench.report import COLUMNS, grid, summary, table
+from ipoibu.bench.html_report import Page, Table, html
+from ipoibu.bench.picture import Picture
+from ipoibu.bench.report import COLUMNS, grid, sections, summary, table
 from ipoibu.bench.run import CONTENDERS, NAMES, Plan
 from ipoibu.cli.main import main
 
@@ -129,6 +131,21 @@ def test_a_report_of_nothing_is_a_table_still() -> None:
     text = table(_report(runs={}, absent={}, failed={}, neighbours=[], hosts=[]))
     assert "not measured" in text
     assert " met" not in text.replace("not met", "")
+
+
+def test_a_page_has_what_the_table_has_and_pictures() -> None:
+    report = _report()
+    found = sections(report)
+    text = html(Page("bench", report["environment"], found, report))
+    for word in ("0.65 (0.60-0.70)", "fastd: absent: fastd is not installed", "AMD EPYC"):
+        assert word in text
+    by_title = {section.title: section.parts for section in found}
+    assert sum(isinstance(it, Picture) for it in by_title["Pictures"]) == 3
+    assert sum(isinstance(it, Picture) for it in by_title["Neighbours"]) == 1
+    (targets,) = (it for it in by_title["Targets"] if isinstance(it, Table))
+    assert len(targets.rows) == len(report["targets"])
+    empty = sections(_report(runs={}, absent={}, failed={}, neighbours=[], hosts=[]))
+    assert [section.title for section in empty] == ["Result", "Targets", "Pictures"]
 
 
 def test_a_report_goes_through_json() -> None:

@@ -23,14 +23,19 @@ def test_the_lab_gets_the_same_options(
         rounds: int, seconds: int, only: Sequence[str], log: Callable[[str], None]
     ) -> dict[str, Any]:
         asked.append((rounds, seconds, only))
-        return {"median": {}, "targets": [], "rounds": rounds, "seconds": seconds}
+        made = {"environment": {"cpus": 2}, "median": {"ethernet": {"gbit_s": 2.5}}, "targets": []}
+        return {**made, "rounds": rounds, "seconds": seconds}
 
     monkeypatch.setattr("ipoibu.bench.machines.measure", measure)
     monkeypatch.chdir(tmp_path)
-    assert main(["bench", "--lab", "--quick", "--only", "ethernet", "--json", "out.json"]) == 0
+    files = ["--json", "out.json", "--html", "out.html"]
+    assert main(["bench", "--lab", "--quick", "--only", "ethernet", *files]) == 0
     assert asked == [(1, 1, ("ethernet",))]
     assert json.loads((tmp_path / "out.json").read_text())["rounds"] == 1
     assert "medians of 1 rounds of 1 s" in capsys.readouterr().out
+    page = (tmp_path / "out.html").read_text("utf-8")
+    assert "medians of 1 rounds of 1 s" in page
+    assert "<svg" in page
 
 
 def test_a_guest_that_fails_ends_the_lab_with_1(
@@ -52,7 +57,7 @@ def test_the_lab_refuses_what_it_cannot_do(capsys: pytest.CaptureFixture[str]) -
     assert "--only: expected some of ethernet, ib_ipoib datagram" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--json", "--plot"])
+@pytest.mark.parametrize("option", ["--json", "--html", "--plot"])
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
