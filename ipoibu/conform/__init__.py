@@ -5,13 +5,23 @@ Where to look:
 
 - `link`: what the tester needs of a link
 - `layout`: a header as a table of fields
-- `packet`: packets as stacks of layers
-- `headers`: the headers of the RFCs, as tables
+- `packet`: packets as stacks of layers, to send and to expect
+- `headers`: the headers that the tests know
+- `mgid`: the GID of an IP group
+- `symbols`: what a test can name before the run
+- `test`: a test as data
+- `tables`: the tests, a file for each RFC
+- `catalogue`: all tests
+- `peer`: the host that is graded
+- `tester`: sends and hears for a test
+- `suite`: runs tests, and judges
+- `verdict`: what came of a test
+- `helper`: acts on the peer by a shell
 
-It imports: nothing.
+It imports: `base`, `conform.headers`, `conform.tables`.
 
 Not here:
 
-- A codec of `wire`: a mistake there would pass itself. `protocols` has the layouts anew, from the RFCs.
+- A codec of `wire`: a mistake there would pass itself. `headers` has the layouts anew, from the RFCs.
 - Knowledge of our engine: a test holds for any host.
 """

@@ -36,8 +36,32 @@ class Rule:
         return self.words
 
 
-Given = Value | Symbol | Rule
 Names = Mapping[str, Value]
+"""What the symbols stand for in one run of a test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A value, or a rule, that follows from what the symbols stand for."""
+
+    words: str
+    of: Callable[[Names], Value | Rule]
+
+    def __str__(self) -> str:
+        return self.words
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A payload that makes the IP packet as long as the link's MTU, and so many bytes more."""
+
+    more: int = 0
+
+    def __str__(self) -> str:
+        return f"up to the MTU{self.more:+d}"
+
+
+Given = Value | Symbol | Rule | Derived
 
 
 def at_least(least: int) -> Rule:
@@ -56,6 +80,13 @@ def other_than(value: Value) -> Rule:
     return Rule(f"other than {value!r}", lambda found: found != value)
 
 
+def resolve(given: Given, names: Names) -> Value | Rule:
+    """Return what stands for a symbol or derived value. `KeyError`: the run does not know it."""
+    if isinstance(given, Symbol):
+        return names[given.name]
+    return given.of(names) if isinstance(given, Derived) else given
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One header. `complete` adds what follows from the rest: lengths, types, checksums."""
@@ -67,20 +98,17 @@ class Layer:
     def name(self) -> str:
         return self.layout.name
 
-    def __truediv__(self, other: Layer | Packet) -> Packet:
+    def __truediv__(self, other: Layer | Packet | bytes | Fill) -> Packet:
         return Packet((self,)) / other
 
     def resolved(self, names: Names) -> Layer:
         """Return the layer with values in place of symbols. `KeyError`: the run does not know one."""
-        return Layer(
-            self.layout,
-            {k: names[v.name] if isinstance(v, Symbol) else v for k, v in self.values.items()},
-        )
+        return Layer(self.layout, {k: resolve(v, names) for k, v in self.values.items()})
 
     def __str__(self) -> str:
         fields = self.layout.fields
         parts = [
-            f"{name}={value if isinstance(value, Rule | Symbol) else fields[name].text(value)}"
+            f"{name}={fields[name].text(value) if isinstance(value, Value) else value}"
             for name, value in self.values.items()
             if name in fields
         ]
@@ -92,12 +120,12 @@ class Layer:
             return False
         for name, wanted in self.values.items():
             value = found.values[name]
-            assert not isinstance(value, Rule | Symbol)
+            assert isinstance(value, Value)
             if isinstance(wanted, Rule):
                 if not wanted.holds(value):
                     return False
             else:
-                assert not isinstance(wanted, Symbol), f"{wanted} is not resolved"
+                assert isinstance(wanted, Value), f"{wanted} is not resolved"
                 of = self.layout.fields[name]
                 if of.to_int(wanted) != of.to_int(value):
                     return False
@@ -109,17 +137,24 @@ class Packet:
     """Layers from the outside in, and bytes behind the last one."""
 
     layers: tuple[Layer, ...] = ()
-    payload: bytes | None = None
+    payload: bytes | Fill | None = None
 
-    def __truediv__(self, other: Layer | Packet | bytes) -> Packet:
+    def __truediv__(self, other: Layer | Packet | bytes | Fill) -> Packet:
         if isinstance(other, Layer):
             return Packet((*self.layers, other), self.payload)
-        if isinstance(other, bytes):
-            return Packet(self.layers, (self.payload or b"") + other)
-        return Packet(self.layers + other.layers, other.payload)
+        if isinstance(other, Packet):
+            return Packet(self.layers + other.layers, other.payload)
+        return Packet(self.layers, other)
 
     def resolved(self, names: Names) -> Packet:
-        return Packet(tuple(layer.resolved(names) for layer in self.layers), self.payload)
+        """Return the packet with values in place of symbols, and its payload as bytes."""
+        payload = self.payload
+        if isinstance(payload, Fill):
+            mtu = names["mtu"]
+            assert isinstance(mtu, int)
+            headers = sum(it.layout.size for it in self.layers if it.layout.name != "ipoib")
+            payload = bytes(i & 0xFF for i in range(max(0, mtu + payload.more - headers)))
+        return Packet(tuple(layer.resolved(names) for layer in self.layers), payload)
 
     def is_met_by(self, found: Packet) -> bool:
         """Return whether `found` has a layer for each of these, in this order; others may lie between.
@@ -137,7 +172,9 @@ class Packet:
 
     def __str__(self) -> str:
         words = " / ".join(map(str, self.layers))
-        return f"{words} / {len(self.payload)} bytes" if self.payload else words
+        if isinstance(self.payload, bytes):
+            return f"{words} / {len(self.payload)} bytes" if self.payload else words
+        return f"{words} / {self.payload}" if self.payload else words
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +199,13 @@ LAYERS_MAX: Final = 64  # of a packet that a peer sends: options of a few bytes 
 
 def build(packet: Packet) -> bytes:
     """Return the bytes of a packet whose symbols are resolved. `ValueError`: a value does not fit."""
+    assert not isinstance(packet.payload, Fill), "resolve the packet first"
     raw = packet.payload or b""
     for index in range(len(packet.layers) - 1, -1, -1):
         layer = packet.layers[index]
         values: dict[str, Value] = {}
         for name, value in layer.values.items():
-            if isinstance(value, Rule | Symbol):
+            if not isinstance(value, Value):
                 raise ValueError(f"{layer.name}.{name}: {value} is no value to send")
             values[name] = value
         if layer.layout in COMPLETE:

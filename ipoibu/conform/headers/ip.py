@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ipoibu.conform.layout import Layout, Value, address, code, number
-from ipoibu.conform.packet import COMPLETE, NEXT, Around, Given, Layer, Rule, Symbol
+from ipoibu.conform.packet import COMPLETE, NEXT, Around, Given, Layer
 
 IPV4: Final = Layout(
     "ipv4",
@@ -277,7 +277,7 @@ def pseudo_header(outer: Sequence[Layer], length: int, protocol: int) -> bytes:
 def _packed(layer: Layer, name: str) -> bytes:
     field = layer.layout.fields[name]
     value = layer.values.get(name, field.default)
-    assert not isinstance(value, Symbol | Rule)
+    assert isinstance(value, Value)
     return field.to_int(value).to_bytes(field.bits // 8, "big")
 
 

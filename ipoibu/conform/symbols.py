@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a test can name before the run: addresses of the tester and of the peer.
+
+Each test has addresses of its own (`ME4`, `ME6`), of which the peer knows nothing when the test begins.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipoibu.conform.layout import Value
+from ipoibu.conform.mgid import solicited_node
+from ipoibu.conform.packet import Derived, Names, Rule, Symbol
+
+ME4: Final = Symbol("me4")
+ME6: Final = Symbol("me6")  # link-local
+ME6_GLOBAL: Final = Symbol("me6_global")  # in the prefix of the peer's global address
+PEER4: Final = Symbol("peer4")
+PEER6: Final = Symbol("peer6")  # link-local
+PEER6_GLOBAL: Final = Symbol("peer6_global")
+FREE4: Final = Symbol("free4")  # on the link, and nobody has it
+FREE6: Final = Symbol("free6")
+
+MY_HW: Final = Symbol("my_hw")  # 20 bytes, with the flags 0, as all of these
+OTHER_HW: Final = Symbol("other_hw")  # this host by another queue pair: "the address has changed"
+PEER_HW: Final = Symbol("peer_hw")
+BROADCAST: Final = Symbol("broadcast")
+
+MTU: Final = Symbol("mtu")  # the largest IP packet in a datagram, bytes
+PKEY: Final = Symbol("pkey")
+QKEY: Final = Symbol("qkey")
+
+ALL_NODES: Final = "ff02::1"
+ALL_ROUTERS: Final = "ff02::2"
+
+
+def solicited(of: Symbol) -> Derived:
+    """The solicited-node group of an address."""
+
+    def group(names: Names) -> Value:
+        ip = names[of.name]
+        assert isinstance(ip, str)
+        return solicited_node(ip)
+
+    return Derived(f"the solicited-node group of {of}", group)
+
+
+def any_flags(of: Symbol) -> Derived:
+    """As an expectation: this hardware address, whatever its flags are (RFC 4391 §9.1.1)."""
+
+    def rule(names: Names) -> Rule:
+        wanted = names[of.name]
+        assert isinstance(wanted, bytes)
+        words = f"{of} ({wanted[1:].hex()}) with any flags"
+        return Rule(words, lambda found: isinstance(found, bytes) and found[1:] == wanted[1:])
+
+    return Derived(f"{of} with any flags", rule)
+
+
+def with_flags(of: Symbol, flags: int) -> Derived:
+    """A hardware address with these flags, to send or to expect."""
+
+    def value(names: Names) -> Value:
+        hwaddr = names[of.name]
+        assert isinstance(hwaddr, bytes)
+        return bytes((flags,)) + hwaddr[1:]
+
+    return Derived(f"{of} with flags {flags:#04x}", value)

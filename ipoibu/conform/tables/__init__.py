@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The tests as data, a file for each RFC. `catalogue` finds each table `TESTS` here by its file.
+
+Where to look:
+
+- `rfc826`: ARP on InfiniBand links
+
+It imports: `conform`, `conform.headers`.
+
+Not here:
+
+- Code that runs: a step that a table lacks belongs into `conform.test` and `conform.suite`.
+"""

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A test as data: steps that send, and steps that say what must come back or must not.
+
+Test(
+    "ARP-3", "R1", MUST, "RFC 826", "a request of another hardware type gets no answer",
+    Send(encap() / arp(hardware_type=1, sender_hwaddr=MY_HW, sender_ip=ME4, target_ip=PEER4)),
+    Silence(encap() / arp(operation=2, target_ip=ME4)),
+)
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from ipoibu.conform.link import QueuePair
+from ipoibu.conform.packet import Given, Layer, Packet
+from ipoibu.conform.symbols import PEER_HW
+
+
+class Level(enum.Enum):
+    """How strong a clause is; a peer that does otherwise fails, is warned about, or is only reported."""
+
+    MUST = "must"
+    SHOULD = "should"
+    MAY = "may"
+
+
+MUST: Final = Level.MUST
+SHOULD: Final = Level.SHOULD
+MAY: Final = Level.MAY
+
+What = Packet | Layer
+
+
+class Need(enum.Enum):
+    """What a test needs of the link or the peer; without it the test is not applicable."""
+
+    IPV4 = "the peer's IPv4 address"
+    IPV6 = "the peer's link-local IPv6 address"
+    GLOBAL_IPV6 = "a global IPv6 address of the peer"
+    CONNECTED = "connected mode, at the peer and here"
+    GSI = "queue pair 1 of the tester's port"
+    HELPER = "--helper, which acts on the peer"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a packet, whose encapsulation header a test may leave away, to a hardware address or IP group."""
+
+    packet: What
+    to: Given = PEER_HW
+    by: QueuePair = QueuePair.MINE
+    times: int = 1
+    every_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """Such a packet comes within the time, `count` times since the last `Send`.
+
+    With `exactly`, no more come until the time has passed. `apart_s` bounds the time between one and the
+    next. `to` is the IP group or hardware address to which the datagram must have gone. `keep` gives fields
+    of the (last) packet as symbols to later steps: name to (layer, field).
+    """
+
+    packet: What
+    within_s: float = 2.0
+    count: int = 1
+    exactly: bool = False
+    apart_s: tuple[float, float] | None = None
+    after_s: float = 0.0  # since the last `Send`; an earlier one fails
+    to: Given | None = None
+    by: QueuePair = QueuePair.MINE
+    keep: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """No such packet has come since the last `Send`, and none comes in `for_s` seconds.
+
+    Without `for_s`: until the peer has answered a ping sent now, and a moment longer.
+    """
+
+    packet: What
+    for_s: float | None = None
+    to: Given | None = None
+    by: QueuePair = QueuePair.MINE
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Let time pass. What comes counts as come since the last `Send`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """From now on the tester resolves `ME4` and `ME6` for the peer, or does not. It begins answering."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a queue pair for a connection: its number becomes the symbol `rc_qpn`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Establish:
+    """Make the connection's queue pair ready, towards the queue pair of the symbol `their_qpn`."""
+
+    their_qpn: Given
+    path_mtu: int = 2048
+    receive_psn: int = 0
+    send_psn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Have the helper act on the peer: see `helper.ACTS`."""
+
+    what: str
+
+
+Step = Send | Expect | Silence | Wait | Answer | Connect | Establish | Act
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Test:
+    """`id` is unique; `clauses` are ids of docs/understand/conformance.md, or of this suite, at least one."""
+
+    id: str
+    clauses: tuple[str, ...]
+    level: Level
+    source: str
+    title: str
+    steps: tuple[Step, ...]
+    needs: frozenset[Need]
+    is_destructive: bool
+    __test__: ClassVar[bool] = False  # no class for pytest
+
+    def __init__(
+        self,
+        id: str,
+        clauses: str,
+        level: Level,
+        source: str,
+        title: str,
+        *steps: Step | tuple[Step, ...],
+        needs: tuple[Need, ...] = (),
+        destructive: bool = False,
+    ) -> None:
+        """`clauses` are words; a tuple of steps counts as its steps. The needs of IP versions follow from
+        the symbols."""
+        flat: list[Step] = []
+        for it in steps:
+            flat.extend(it if isinstance(it, tuple) else (it,))
+        set_ = object.__setattr__
+        set_(self, "id", id)
+        set_(self, "clauses", tuple(clauses.split()))
+        set_(self, "level", level)
+        set_(self, "source", source)
+        set_(self, "title", title)
+        set_(self, "steps", tuple(flat))
+        set_(self, "needs", frozenset(needs))
+        set_(self, "is_destructive", destructive)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sends and hears for a test: keeps what came, answers for the tester's addresses, writes the transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ipoibu.conform.headers.ip import echo6, icmp_echo, ipv4, ipv6
+from ipoibu.conform.headers.link import ARP, ENCAP, arp, encap
+from ipoibu.conform.headers.nd import SOLICITATION, na, target_option
+from ipoibu.conform.layout import Layout, Value
+from ipoibu.conform.link import Heard, Link, QueuePair
+from ipoibu.conform.mgid import group_hwaddr
+from ipoibu.conform.packet import (
+    Given,
+    Names,
+    Packet,
+    build,
+    parse_untrusted,
+    resolve,
+)
+from ipoibu.conform.test import What
+from ipoibu.conform.verdict import Line
+
+ARRIVALS_MAX: Final = 4096
+"""Of one test: a peer that sends more is cut short, and the transcript says so."""
+FIRST_LAYOUT: dict[QueuePair, Layout] = dict.fromkeys(QueuePair, ENCAP)
+"""By which header a datagram begins; `headers.cm` sets that of GSI."""
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A datagram that came, parsed; `is_taken` when an expectation was met by it."""
+
+    heard: Heard
+    packet: Packet
+    is_taken: bool = False
+
+
+@dataclass(slots=True)
+class Address:
+    """An address of the tester and the queue pair behind it; the tester resolves it if it `answers`."""
+
+    ip: str
+    queue_pair: QueuePair
+    answers: bool = True
+
+
+class Tester:
+    """One thread uses it."""
+
+    def __init__(self, link: Link) -> None:
+        self.link: Final = link
+        self.names: dict[str, Value] = {}
+        self.addresses: list[Address] = []
+        self.arrivals: list[Arrival] = []
+        self.transcript: list[Line] = []
+        self.overflow = 0
+        self._began_s = link.now()
+
+    def begin(self, names: Names, addresses: list[Address]) -> None:
+        """Forget the last test; what arrived until now is not the next one's."""
+        while self.link.receive(self.link.now()) is not None:
+            pass
+        self.names = dict(names)
+        self.addresses = addresses
+        self.arrivals.clear()
+        self.transcript = []
+        self.overflow = 0
+        self._began_s = self.link.now()
+
+    def note(self, words: str) -> None:
+        self.transcript.append(Line(self.link.now() - self._began_s, "-", words))
+
+    def send(self, what: What, to: Given, by: QueuePair = QueuePair.MINE) -> None:
+        """`KeyError`: the run does not know a symbol; `CannotSend`: the link cannot do so."""
+        packet = (what if isinstance(what, Packet) else Packet((what,))).resolved(self.names)
+        if FIRST_LAYOUT[by] is ENCAP and (
+            not packet.layers or packet.layers[0].layout is not ENCAP
+        ):
+            packet = Packet((encap(), *packet.layers), packet.payload)
+        raw = build(packet)
+        target = self.hwaddr(to)
+        line = Line(self.link.now() - self._began_s, ">", f"{packet} to {target.hex()}", raw)
+        self.transcript.append(line)
+        if by is QueuePair.RC:
+            self.link.send_connected(raw)
+        else:
+            self.link.send(by, target, raw)
+
+    def hwaddr(self, to: Given) -> bytes:
+        """Return the hardware address of a symbol, an IP group as text, or bytes."""
+        value = resolve(to, self.names)
+        if isinstance(value, str):
+            return group_hwaddr(value, self.link.params)
+        if not isinstance(value, bytes):
+            raise TypeError("a number is no destination")
+        return value
+
+    def hear(self, until_s: float, enough: Callable[[], bool] = lambda: False) -> bool:
+        """Take what comes until the time, or until it is enough; return whether it is."""
+        if enough():
+            return True
+        while (heard := self.link.receive(until_s)) is not None:
+            self._take(heard)
+            if enough():
+                return True
+        return False
+
+    def _take(self, heard: Heard) -> None:
+        if len(self.arrivals) >= ARRIVALS_MAX:
+            self.overflow += 1
+            return
+        packet = parse_untrusted(heard.frame, FIRST_LAYOUT[heard.queue_pair])
+        self.arrivals.append(Arrival(heard, packet))
+        way = "" if heard.queue_pair is QueuePair.MINE else f" on {heard.queue_pair.name}"
+        words = f"{packet} from {heard.qpn:#08x}{way}"
+        self.transcript.append(Line(heard.at_s - self._began_s, "<", words, heard.frame))
+        self._resolve(heard, packet)
+
+    def _resolve(self, heard: Heard, packet: Packet) -> None:
+        """Answer ARP and ND for the tester's addresses."""
+        last = next((it for it in packet.layers if it.layout in (ARP, SOLICITATION)), None)
+        if last is None:
+            return
+        asked = last.values["target_ip" if last.layout is ARP else "target"]
+        own = next((it for it in self.addresses if it.answers and it.ip == asked), None)
+        if own is None:
+            return
+        mine = self.link.address(own.queue_pair)
+        if last.layout is ARP:
+            if last.values["operation"] != 1 or last.values["sender_ip"] == "0.0.0.0":
+                return
+            answer = encap() / arp(
+                operation=2,
+                sender_hwaddr=mine,
+                sender_ip=own.ip,
+                target_hwaddr=last.values["sender_hwaddr"],
+                target_ip=last.values["sender_ip"],
+            )
+            to = last.values["sender_hwaddr"]
+        else:
+            head = next(it for it in packet.layers if it.name == "ipv6")
+            if head.values["source"] == "::":
+                return
+            answer = (
+                encap()
+                / ipv6(source=own.ip, destination=head.values["source"], hop_limit=255)
+                / na(solicited=1, override=1, target=own.ip)
+                / target_option(hwaddr=mine)
+            )
+            to = self.names["peer_hw"]
+        if heard.sgid is not None:  # more reliable than what the packet says
+            to = heard.qpn.to_bytes(4, "big") + heard.sgid
+        assert isinstance(to, bytes)
+        if to[4] != 0xFF:
+            self.send(answer, bytes(1) + to[1:], own.queue_pair)
+
+    def is_answer(self, packet: Packet, ip: str, number: int) -> bool:
+        """Return whether this is the reply to the echo request `number` from `ip`."""
+        echo = packet.layers[-1] if packet.layers else None
+        head = packet.layers[-2] if len(packet.layers) > 1 else None
+        return (
+            echo is not None
+            and head is not None
+            and echo.name in ("icmp_echo", "icmpv6_echo")
+            and echo.values["type"] in (0, 129)
+            and echo.values["id"] == number >> 16
+            and echo.values["sequence"] == number & 0xFFFF
+            and head.values["destination"] == ip
+        )
+
+
+def echo_request(source: str, target: str, number: int) -> Packet:
+    """Return a ping whose id and sequence are the 32 bits of `number`."""
+    if ":" in source:
+        return (
+            encap()
+            / ipv6(source=source, destination=target)
+            / echo6(id=number >> 16, sequence=number & 0xFFFF)
+            / b"ipoibu conform"
+        )
+    return (
+        encap()
+        / ipv4(source=source, destination=target)
+        / icmp_echo(id=number >> 16, sequence=number & 0xFFFF)
+        / b"ipoibu conform"
+    )
