@@ -12,10 +12,13 @@ Where to look:
 - `test`: a test as data
 - `tables`: the tests, a file for each RFC
 - `catalogue`: all tests
+- `clauses`: the clauses of the RFCs, and why some have no test
+- `discovery`: finds the peer on the link, and free addresses
 - `peer`: the host that is graded
 - `tester`: sends and hears for a test
 - `suite`: runs tests, and judges
 - `verdict`: what came of a test
+- `report`: the verdicts as text, JSON, JUnit and Markdown
 - `helper`: acts on the peer by a shell
 
 It imports: `base`, `conform.headers`, `conform.tables`.
