@@ -21,7 +21,7 @@ Where to look:
 - `report`: the verdicts as text, JSON, JUnit and Markdown
 - `helper`: acts on the peer by a shell
 
-It imports: `base`, `conform.headers`, `conform.tables`.
+It imports: `base`, `conform.headers`.
 
 Not here:
 

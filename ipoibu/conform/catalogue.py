@@ -14,11 +14,11 @@ from ipoibu.conform.test import Test
 
 @cache
 def all_tests() -> tuple[Test, ...]:
-    """Return the tests of every table, by the table's file name."""
+    """Return the tests of every table, by the table's file name; those that disturb the peer come last."""
     found: list[Test] = []
     for module in sorted(it.name for it in pkgutil.iter_modules(tables.__path__)):
         found.extend(import_module(f"{tables.__name__}.{module}").TESTS)
-    return tuple(found)
+    return tuple(sorted(found, key=lambda test: test.is_destructive))
 
 
 def chosen(only: str | None) -> tuple[Test, ...]:

@@ -61,7 +61,24 @@ class Fill:
         return f"up to the MTU{self.more:+d}"
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A payload that is bytes `first` to `end` of another packet, counted behind its first `without` layers:
+    a fragment, or what an error quotes."""
+
+    of: Packet
+    first: int = 0
+    end: int | None = None
+    without: int = 1
+
+    def __str__(self) -> str:
+        end = "" if self.end is None else self.end
+        return f"bytes {self.first}:{end} of [{self.of}]"
+
+
 Given = Value | Symbol | Rule | Derived
+SOUND: Final = "sound"
+"""A value that reading a header adds to its fields: 1 if its checksum is right, 0 if not (`SUMS`)."""
 
 
 def at_least(least: int) -> Rule:
@@ -98,7 +115,7 @@ class Layer:
     def name(self) -> str:
         return self.layout.name
 
-    def __truediv__(self, other: Layer | Packet | bytes | Fill) -> Packet:
+    def __truediv__(self, other: Layer | Packet | bytes | Fill | Cut) -> Packet:
         return Packet((self,)) / other
 
     def resolved(self, names: Names) -> Layer:
@@ -126,6 +143,10 @@ class Layer:
                     return False
             else:
                 assert isinstance(wanted, Value), f"{wanted} is not resolved"
+                if name == SOUND:
+                    if wanted != value:
+                        return False
+                    continue
                 of = self.layout.fields[name]
                 if of.to_int(wanted) != of.to_int(value):
                     return False
@@ -137,9 +158,9 @@ class Packet:
     """Layers from the outside in, and bytes behind the last one."""
 
     layers: tuple[Layer, ...] = ()
-    payload: bytes | Fill | None = None
+    payload: bytes | Fill | Cut | None = None
 
-    def __truediv__(self, other: Layer | Packet | bytes | Fill) -> Packet:
+    def __truediv__(self, other: Layer | Packet | bytes | Fill | Cut) -> Packet:
         if isinstance(other, Layer):
             return Packet((*self.layers, other), self.payload)
         if isinstance(other, Packet):
@@ -154,6 +175,10 @@ class Packet:
             assert isinstance(mtu, int)
             headers = sum(it.layout.size for it in self.layers if it.layout.name != "ipoib")
             payload = bytes(i & 0xFF for i in range(max(0, mtu + payload.more - headers)))
+        elif isinstance(payload, Cut):
+            whole = payload.of.resolved(names)
+            outside = sum(it.layout.size for it in whole.layers[: payload.without])
+            payload = build(whole)[outside:][payload.first : payload.end]
         return Packet(tuple(layer.resolved(names) for layer in self.layers), payload)
 
     def is_met_by(self, found: Packet) -> bool:
@@ -192,14 +217,18 @@ Complete = Callable[[dict[str, Value], Around], None]
 Next = Callable[[Sequence[Layer], bytes], "tuple[Layout | None, bytes]"]
 """Given the layers so far and the bytes behind them, returns the layout that follows, and its bytes."""
 
+Sum = Callable[[Sequence[Layer], bytes], bool]
+"""Given the layers so far and the bytes from this header on, returns whether its checksum is right."""
+
 COMPLETE: Final[dict[Layout, Complete]] = {}
 NEXT: Final[dict[Layout, Next]] = {}
+SUMS: Final[dict[Layout, Sum]] = {}
 LAYERS_MAX: Final = 64  # of a packet that a peer sends: options of a few bytes each
 
 
 def build(packet: Packet) -> bytes:
     """Return the bytes of a packet whose symbols are resolved. `ValueError`: a value does not fit."""
-    assert not isinstance(packet.payload, Fill), "resolve the packet first"
+    assert not isinstance(packet.payload, Fill | Cut), "resolve the packet first"
     raw = packet.payload or b""
     for index in range(len(packet.layers) - 1, -1, -1):
         layer = packet.layers[index]
@@ -223,6 +252,8 @@ def parse_untrusted(raw: bytes, first: Layout) -> Packet:
         values = layout.unpack_untrusted(raw)
         if values is None:
             break
+        if layout in SUMS:
+            values[SOUND] = int(SUMS[layout](layers, raw))
         layers.append(Layer(layout, values))
         raw = raw[layout.size :]
         layout, raw = NEXT[layout](layers, raw) if layout in NEXT else (None, raw)

@@ -22,6 +22,7 @@ from ipoibu.conform.test import (
     Connect,
     Establish,
     Expect,
+    Join,
     Level,
     Need,
     Send,
@@ -189,6 +190,7 @@ class Suite:
             outcome, reason = Outcome.NOT_APPLICABLE, f"needs {error.args[0]}"
         finally:
             self._link.close_connection()
+            tester.leave_all()
         if tester.overflow:
             tester.note(f"{tester.overflow} further datagrams are left out")
         seconds = self._link.now() - began_s
@@ -254,6 +256,8 @@ class _Run:
                 for own in tester.addresses:
                     if own.queue_pair is QueuePair.MINE:
                         own.answers = step.on
+            case Join():
+                tester.join(step.group)
             case Connect():
                 tester.names["rc_qpn"] = link.open_connection()
             case Establish():
@@ -290,13 +294,16 @@ class _Run:
 
     def _expect(self, step: Expect) -> None:
         until_s = self._sent_s + step.within_s
-        if step.exactly:
+        at_most = step.count if step.exactly else step.at_most
+        if at_most is not None:
             self._tester.hear(until_s)
         else:
             self._tester.hear(until_s, lambda: len(self._matches(step.packet, step)) >= step.count)
         found = self._matches(step.packet, step)
-        if len(found) < step.count or (step.exactly and len(found) > step.count):
-            times = "" if step.count == 1 and not step.exactly else f"{step.count} times "
+        if len(found) < step.count or (at_most is not None and len(found) > at_most):
+            times = "" if step.count == 1 and at_most is None else f"{step.count} times "
+            if at_most is not None and at_most != step.count:
+                times += f"to {at_most} times "
             raise NotMet(
                 f"expected {times}within {step.within_s:g} s: {self._words(step.packet)}; "
                 f"{len(found)} came; {self._instead()}"

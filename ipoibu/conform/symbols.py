@@ -46,7 +46,7 @@ def solicited(of: Symbol) -> Derived:
 
 
 def any_flags(of: Symbol) -> Derived:
-    """As an expectation: this hardware address, whatever its flags are (RFC 4391 §9.1.1)."""
+    """Expect this hardware address, whatever its flags are (RFC 4391 §9.1.1)."""
 
     def rule(names: Names) -> Rule:
         wanted = names[of.name]

@@ -61,15 +61,17 @@ class Send:
 class Expect:
     """Such a packet comes within the time, `count` times since the last `Send`.
 
-    With `exactly`, no more come until the time has passed. `apart_s` bounds the time between one and the
-    next. `to` is the IP group or hardware address to which the datagram must have gone. `keep` gives fields
-    of the (last) packet as symbols to later steps: name to (layer, field).
+    With `exactly`, no more come until the time has passed; with `at_most`, no more than that. `apart_s`
+    bounds the time between one and the next. `to` is the IP group or hardware address to which the datagram
+    must have gone. `keep` gives fields of the (last) packet as symbols to later steps: name to (layer,
+    field).
     """
 
     packet: What
     within_s: float = 2.0
     count: int = 1
     exactly: bool = False
+    at_most: int | None = None
     apart_s: tuple[float, float] | None = None
     after_s: float = 0.0  # since the last `Send`; an earlier one fails
     to: Given | None = None
@@ -105,6 +107,13 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Join:
+    """Become a member of an IP group until the test ends."""
+
+    group: Given
+
+
+@dataclass(frozen=True, slots=True)
 class Connect:
     """Open a queue pair for a connection: its number becomes the symbol `rc_qpn`."""
 
@@ -126,7 +135,7 @@ class Act:
     what: str
 
 
-Step = Send | Expect | Silence | Wait | Answer | Connect | Establish | Act
+Step = Send | Expect | Silence | Wait | Answer | Join | Connect | Establish | Act
 
 
 @dataclass(frozen=True, slots=True, init=False)

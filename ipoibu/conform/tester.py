@@ -59,6 +59,7 @@ class Tester:
         self.transcript: list[Line] = []
         self.overflow = 0
         self._began_s = link.now()
+        self._joined: list[bytes] = []
 
     def begin(self, names: Names, addresses: list[Address]) -> None:
         """Forget the last test; what arrived until now is not the next one's."""
@@ -98,6 +99,17 @@ class Tester:
         if not isinstance(value, bytes):
             raise TypeError("a number is no destination")
         return value
+
+    def join(self, group: Given) -> None:
+        """Become a member of an IP group, until `leave_all`."""
+        mgid = self.hwaddr(group)[4:]
+        self.link.join(mgid)
+        self._joined.append(mgid)
+
+    def leave_all(self) -> None:
+        for mgid in self._joined:
+            self.link.leave(mgid)
+        self._joined.clear()
 
     def hear(self, until_s: float, enough: Callable[[], bool] = lambda: False) -> bool:
         """Take what comes until the time, or until it is enough; return whether it is."""

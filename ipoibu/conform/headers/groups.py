@@ -13,9 +13,11 @@ from ipoibu.conform.headers.ip import (
     PROTOCOL_OF,
     complete_plain_checksum,
     complete_pseudo_checksum,
+    is_plain_sum,
+    is_pseudo_sum,
 )
 from ipoibu.conform.layout import Layout, address, code, number
-from ipoibu.conform.packet import COMPLETE, NEXT, Given, Layer
+from ipoibu.conform.packet import COMPLETE, NEXT, SUMS, Given, Layer
 
 IGMP: Final = Layout(
     "igmp",
@@ -152,9 +154,11 @@ def _next_record(layers: Sequence[Layer], rest: bytes) -> tuple[Layout | None, b
 for _layout in (IGMP, IGMP3_REPORT):
     PROTOCOL_OF[_layout] = IGMP_PROTOCOL
     COMPLETE[_layout] = complete_plain_checksum(_layout)
+    SUMS[_layout] = is_plain_sum
 for _layout in (MLD, MLD2_REPORT):
     PROTOCOL_OF[_layout] = ICMPV6
     COMPLETE[_layout] = complete_pseudo_checksum(_layout)
+    SUMS[_layout] = is_pseudo_sum(ICMPV6)
 for _type in (130, 131, 132):
     ICMPV6_TYPES[_type] = MLD
 ICMPV6_TYPES[143] = MLD2_REPORT

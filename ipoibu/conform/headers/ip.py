@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ipoibu.conform.layout import Layout, Value, address, code, number
-from ipoibu.conform.packet import COMPLETE, NEXT, Around, Given, Layer
+from ipoibu.conform.packet import COMPLETE, NEXT, SUMS, Around, Given, Layer, Sum
 
 IPV4: Final = Layout(
     "ipv4",
@@ -53,6 +53,14 @@ DESTINATION: Final = Layout(
     number("words", 8),
     code("option", 8, 0x01),
     number("option_length", 8, 4),
+    code("data", 32),
+)
+ROUTING: Final = Layout(
+    "routing",
+    number("next_header", 8),
+    number("words", 8),
+    number("type", 8),
+    number("segments_left", 8),
     code("data", 32),
 )
 FRAGMENT: Final = Layout(
@@ -127,7 +135,7 @@ IPV4_PROTOCOLS: Final[dict[int, Callable[[bytes], Layout]]] = {17: lambda rest: 
 UDP_PORTS: Final[dict[int, Layout]] = {}
 """What follows a UDP header, by either port; `dhcp` adds its own."""
 
-_EXTENSIONS: Final = {0: HOP_BY_HOP, 44: FRAGMENT, 60: DESTINATION}
+_EXTENSIONS: Final = {0: HOP_BY_HOP, 43: ROUTING, 44: FRAGMENT, 60: DESTINATION}
 _EXTENSION_LAYOUTS: Final = frozenset(_EXTENSIONS.values())
 
 
@@ -149,6 +157,10 @@ def hop_by_hop(**values: Given) -> Layer:
 
 def destination_options(**values: Given) -> Layer:
     return Layer(DESTINATION, values)
+
+
+def routing(**values: Given) -> Layer:
+    return Layer(ROUTING, values)
 
 
 def fragment(**values: Given) -> Layer:
@@ -263,6 +275,16 @@ def complete_pseudo_checksum(layout: Layout) -> Callable[[dict[str, Value], Arou
     return complete
 
 
+def is_plain_sum(outer: Sequence[Layer], raw: bytes) -> bool:
+    """Return whether the checksum over these bytes is right (ICMP, IGMP)."""
+    return checksum(raw) == 0
+
+
+def is_pseudo_sum(protocol: int) -> Sum:
+    """Return the check of a checksum that covers a pseudo header, too (ICMPv6, UDP)."""
+    return lambda outer, raw: checksum(pseudo_header(outer, len(raw), protocol) + raw) == 0
+
+
 def pseudo_header(outer: Sequence[Layer], length: int, protocol: int) -> bytes:
     """Return the pseudo header of the innermost IP header (RFC 768, RFC 8200 §8.1); none without one."""
     for layer in reversed(outer):
@@ -287,8 +309,11 @@ for _layout in _EXTENSION_LAYOUTS:
     COMPLETE[_layout] = _complete_next_header
 for _layout in (ICMP_ECHO, ICMP_UNREACHABLE, ICMP_OTHER):
     COMPLETE[_layout] = complete_plain_checksum(_layout)
+    SUMS[_layout] = is_plain_sum
+SUMS[IPV4] = lambda outer, raw: checksum(raw[: 4 * (raw[0] & 15)]) == 0
 for _layout in (UDP, ECHO6, TOO_BIG, ICMPV6_ERROR, ICMPV6_OTHER):
     COMPLETE[_layout] = complete_pseudo_checksum(_layout)
+    SUMS[_layout] = is_pseudo_sum(PROTOCOL_OF[_layout])
 
 
 def _next_of_ipv4(layers: Sequence[Layer], rest: bytes) -> tuple[Layout | None, bytes]:

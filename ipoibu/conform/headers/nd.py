@@ -11,9 +11,10 @@ from ipoibu.conform.headers.ip import (
     ICMPV6_TYPES,
     PROTOCOL_OF,
     complete_pseudo_checksum,
+    is_pseudo_sum,
 )
 from ipoibu.conform.layout import Layout, address, code, number, octets
-from ipoibu.conform.packet import COMPLETE, NEXT, Given, Layer
+from ipoibu.conform.packet import COMPLETE, NEXT, SUMS, Given, Layer
 
 SOLICITATION: Final = Layout(
     "ns",
@@ -155,6 +156,7 @@ def _next(layers: Sequence[Layer], rest: bytes) -> tuple[Layout | None, bytes]:
 for _layout in MESSAGES:
     PROTOCOL_OF[_layout] = ICMPV6
     COMPLETE[_layout] = complete_pseudo_checksum(_layout)
+    SUMS[_layout] = is_pseudo_sum(ICMPV6)
     NEXT[_layout] = _next
     ICMPV6_TYPES[_layout.fields["type"].default] = _layout  # type: ignore[index]
 for _layout in (*_OPTIONS.values(), OTHER_OPTION):

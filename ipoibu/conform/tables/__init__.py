@@ -5,7 +5,7 @@ Where to look:
 
 - `rfc826`: ARP on InfiniBand links
 
-It imports: `conform`, `conform.headers`.
+It imports: `conform.headers`, `conform.packet`, `conform.symbols`, `conform.test`.
 
 Not here:
 

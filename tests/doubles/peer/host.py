@@ -9,6 +9,7 @@ from typing import Final
 
 from ipoibu.conform.link import QueuePair
 from ipoibu.conform.mgid import group_hwaddr, solicited_node
+from ipoibu.conform.packet import Names
 from tests.doubles.peer.wire import Wire
 
 HWADDR: Final = bytes.fromhex("00004242" + "fe80000000000000" + "021122fffe334455")
@@ -48,6 +49,8 @@ class Host:
         ] = {}
         self.send_ip: Callable[[str, bytes], None] = lambda target, packet: None
         """Sends an IP packet to an IP address: resolves it first. The parts for ARP and ND share it."""
+        self.acts: Final[dict[str, Callable[[Names], None]]] = {}
+        """What the helper can have this host do, by the names of `ipoibu.conform.helper.ACTS`."""
         self.on_gsi: Callable[[bytes, bytes], None] = lambda mad, sender: None
         self.on_message: Callable[[bytes, bytes, int], None] = lambda frame, sender, qpn: None
         self.drops = 0

@@ -6,9 +6,11 @@ from __future__ import annotations
 from ipoibu.conform.helper import Helper
 from ipoibu.conform.packet import Names
 from ipoibu.conform.peer import Peer
-from tests.doubles.peer.arp import ArpPart, Ipv4Part
+from tests.doubles.peer.arp import ArpPart
 from tests.doubles.peer.host import Host
-from tests.doubles.peer.nd import Ipv6Part, NdPart
+from tests.doubles.peer.ipv4 import Ipv4Part
+from tests.doubles.peer.ipv6 import Ipv6Part
+from tests.doubles.peer.nd import NdPart
 from tests.doubles.peer.wire import Wire
 
 
@@ -32,7 +34,7 @@ class _Helper(Helper):
         self._host = host
 
     def act(self, what: str, names: Names) -> None:
-        raise NotImplementedError(what)
+        self._host.acts[what](names)
 
 
 def peer_of(host: Host) -> Peer:
