@@ -104,7 +104,7 @@ class Link(ABC):
         to receive. `path_mtu` is in bytes (256 to 4096)."""
 
     @abstractmethod
-    def send_connected(self, message: bytes) -> None:
+    def send_message(self, message: bytes) -> None:
         """Send one message on the connection."""
 
     @abstractmethod

@@ -87,7 +87,7 @@ class Tester:
         line = Line(self.link.now() - self._began_s, ">", f"{packet} to {target.hex()}", raw)
         self.transcript.append(line)
         if by is QueuePair.RC:
-            self.link.send_connected(raw)
+            self.link.send_message(raw)
         else:
             self.link.send(by, target, raw)
 

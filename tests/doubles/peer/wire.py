@@ -134,7 +134,7 @@ class Wire(Link):
     def connect(self, to: bytes, qpn: int, path_mtu: int, receive_psn: int, send_psn: int) -> None:
         self.connected_to = qpn
 
-    def send_connected(self, message: bytes) -> None:
+    def send_message(self, message: bytes) -> None:
         assert self.host is not None
         if self.connected_to is None:
             raise CannotSend("there is no connection")
