@@ -8,20 +8,24 @@ source's tarball lies beside the kernel.
 
 from __future__ import annotations
 
-import io
 import json
-import lzma
 import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
-from ipoibu.lab.artefacts import cache_directory, digest_of, fetch, is_url, write_digest
+from ipoibu.lab.artefacts import (
+    cache_directory,
+    digest_of,
+    fetch,
+    is_url,
+    open_archive_untrusted,
+    pack,
+    write_digest,
+)
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.kernels import (
     BUILD,
@@ -36,9 +40,7 @@ from ipoibu.lab.machines.kernels import (
 # A kernel `full` has some 15 MiB, and its recipe some 30 files.
 UNPACKED_BYTES_MAX: Final = 256 << 20
 FILES_MAX: Final = 1000
-DICTIONARY_BYTES_MAX: Final = 128 << 20  # of xz
 INSTALLED: Final = Path("/usr/src")  # where Debian's packages of sources have their tarballs
-_CHUNK: Final = 1 << 16
 _SUFFIXES: Final = (".tar.xz", ".tar.gz", ".tar")
 _DIGEST_LENGTH: Final = 16  # in a directory's name
 
@@ -121,27 +123,11 @@ def _check(kernel: Kernel, source: str, release: str | None, flavour: str | None
 
 def unpack_untrusted(archive: Path, tree: Path) -> None:
     """Unpack the files below the only directory at the top of a tar archive into `tree`."""
-    try:
-        with (
-            archive.open("rb") as packed,
-            tarfile.open(fileobj=_Bounded(packed), mode="r|") as tar,
-        ):
-            for count, member in enumerate(tar):
-                if count == FILES_MAX:
-                    raise LabError(f"{archive.name} has more than {FILES_MAX} files")
-                _place_untrusted(tar, member, tree)
-    except (
-        tarfile.TarError,
-        lzma.LZMAError,
-        zlib.error,
-        EOFError,
-        OSError,
-        ValueError,
-        OverflowError,
-        RecursionError,
-        MemoryError,
-    ) as error:
-        raise LabError(f"{archive.name} cannot be unpacked: {error}") from error
+    with open_archive_untrusted(archive, UNPACKED_BYTES_MAX) as tar:
+        for count, member in enumerate(tar):
+            if count == FILES_MAX:
+                raise LabError(f"{archive.name} has more than {FILES_MAX} files")
+            _place_untrusted(tar, member, tree)
 
 
 def _place_untrusted(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Path) -> None:
@@ -151,7 +137,7 @@ def _place_untrusted(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Path) 
     target = tree.joinpath(*parts[1:])
     if member.isdir():
         target.mkdir(parents=True, exist_ok=True)
-    elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse():
+    elif member.isreg():
         if len(parts) == 1:
             raise LabError(f"the archive has {member.name!r} at its top, not in a directory")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -161,54 +147,6 @@ def _place_untrusted(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Path) 
             shutil.copyfileobj(content, output)
     else:
         raise LabError(f"the archive has {member.name!r}, which is neither a file nor a directory")
-
-
-class _Bounded(io.RawIOBase):
-    """A file's content without its compression, up to UNPACKED_BYTES_MAX."""
-
-    def __init__(self, packed: IO[bytes]) -> None:
-        self._left = UNPACKED_BYTES_MAX
-        head = packed.peek(6)[:6] if isinstance(packed, io.BufferedReader) else b""
-        self._chunks = _chunks(packed, head)
-        self._rest = b""
-
-    def read(self, size: int = -1) -> bytes:
-        """Return exactly `size` bytes, fewer at the end only, as tarfile wants."""
-        parts = [self._rest]
-        have = len(self._rest)
-        while have < size and (chunk := next(self._chunks, b"")):
-            self._left -= len(chunk)
-            if self._left < 0:
-                raise LabError(f"the archive has more than {UNPACKED_BYTES_MAX >> 20} MiB")
-            parts.append(chunk)
-            have += len(chunk)
-        whole = b"".join(parts)
-        self._rest = whole[size:]
-        return whole[:size]
-
-
-def _chunks(packed: IO[bytes], head: bytes) -> Iterator[bytes]:
-    if head == b"\xfd7zXZ\x00":
-        xz = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=DICTIONARY_BYTES_MAX)
-        while not xz.eof:
-            incoming = packed.read(_CHUNK) if xz.needs_input else b""
-            if xz.needs_input and not incoming:
-                raise EOFError("it ends too early")
-            if chunk := xz.decompress(incoming, _CHUNK):
-                yield chunk
-    elif head[:2] == b"\x1f\x8b":
-        gzip = zlib.decompressobj(31)
-        pending = b""
-        while not gzip.eof:
-            pending = pending or packed.read(_CHUNK)
-            if not pending:
-                raise EOFError("it ends too early")
-            if chunk := gzip.decompress(pending, _CHUNK):
-                yield chunk
-            pending = gzip.unconsumed_tail
-    else:
-        while chunk := packed.read(_CHUNK):
-            yield chunk
 
 
 def publish(kernel: Kernel, directory: Path, *, with_source: bool = True) -> list[Path]:
@@ -224,30 +162,12 @@ def publish(kernel: Kernel, directory: Path, *, with_source: bool = True) -> lis
         tree = work / kernel.name
         shutil.copytree(kernel.directory, tree, ignore=shutil.ignore_patterns(ORIGIN))
         archive = work / f"{kernel.name}.tar.xz"
-        _pack(tree, archive)
+        pack(tree, archive, kernel.name)
         write_digest(archive)
         made = [tree, archive, archive.with_name(f"{archive.name}.sha256")]
         if with_source:
             made += _source(kernel, work)
         return [_replace(each, directory) for each in made]
-
-
-def _pack(tree: Path, archive: Path) -> None:
-    """Write the same bytes whoever does it, and whenever."""
-    with (
-        lzma.open(archive, "wb", preset=6) as packed,
-        tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
-    ):
-        for path in [tree, *sorted(tree.rglob("*"))]:
-            member = tarfile.TarInfo(str(path.relative_to(tree.parent)))
-            if path.is_dir():
-                member.type, member.mode = tarfile.DIRTYPE, 0o755
-                tar.addfile(member)
-                continue
-            member.size = path.stat().st_size
-            member.mode = 0o755 if os.access(path, os.X_OK) else 0o644
-            with path.open("rb") as content:
-                tar.addfile(member, content)
 
 
 def _source(kernel: Kernel, work: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.lab.artefacts import cache_directory, digest_of
+from ipoibu.lab.artefacts import cache_directory, differences
 from ipoibu.lab.errors import LabError
 
 KIND: Final = "lab-kernel"
@@ -90,20 +90,7 @@ class Kernel:
 
     def differences(self) -> list[str]:
         """Return what differs from the manifest: nothing, if the artefact is whole."""
-        found = {
-            str(file.relative_to(self.directory))
-            for file in self.directory.rglob("*")
-            if file.is_symlink() or not file.is_dir()
-        } - {MANIFEST, ORIGIN}
-        return [
-            *(f"missing: {name}" for name in self.files if name not in found),
-            *(f"superfluous: {name}" for name in sorted(found - set(self.files))),
-            *(
-                f"changed: {name}"
-                for name, digest in self.files.items()
-                if name in found and self._digest(name) != digest
-            ),
-        ]
+        return differences(self.directory, self.files, (MANIFEST, ORIGIN))
 
     def describe(self) -> dict[str, Any]:
         """Return what `ipoibu lab kernel list --json` prints."""
@@ -118,10 +105,6 @@ class Kernel:
             "fetched_from": self.fetched_from,
             "current": self.is_current,
         }
-
-    def _digest(self, name: str) -> str:
-        path = self.directory / name
-        return digest_of(path) if path.is_file() and not path.is_symlink() else ""
 
     @property
     def _age(self) -> tuple[list[int], int]:

@@ -7,18 +7,22 @@ holds each in a directory that has the beginning of its archive's SHA-256 for a 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-import tarfile
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ipoibu.lab.artefacts import cache_directory, digest_of, fetch, is_url
+from ipoibu.lab.artefacts import (
+    cache_directory,
+    differences,
+    digest_of,
+    fetch,
+    is_url,
+    open_archive_untrusted,
+)
 from ipoibu.lab.errors import LabError
 
 KIND: Final = "lab-userland"
@@ -28,7 +32,8 @@ SUMS: Final = "SHA256SUMS"
 FORMAT: Final = 1
 INIT: Final = "/usr/lib/ipoibu/init"  # in the userland: the script `init` of this room
 KMOD: Final = "/usr/bin/kmod"  # the lab covers it by what answers modprobe and lsmod
-UNPACKED_BYTES_MAX: Final = 1 << 30
+UNPACKED_BYTES_MAX: Final = 1 << 30  # one has an eighth of this, and some 4000 files
+FILES_MAX: Final = 100_000
 _NAME_LENGTH: Final = 16
 
 
@@ -109,29 +114,24 @@ def add(source: str, sha256: str | None = None) -> Userland:
 
 def unpack_untrusted(archive: Path, directory: Path) -> None:
     """Unpack files, directories and symbolic links of a tar archive into the new `directory`."""
-    size = 0
     directory.mkdir()
     places: set[Path] = set()
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                target = _inner_untrusted(directory, member.name, places)
-                if member.isdir():
-                    target.mkdir(exist_ok=True)
-                elif member.issym():
-                    target.symlink_to(member.linkname)
-                elif member.isreg():
-                    size += member.size
-                    if size > UNPACKED_BYTES_MAX:
-                        raise LabError(f"{archive} unpacks to more than {UNPACKED_BYTES_MAX} bytes")
-                    content = tar.extractfile(member)
-                    assert content is not None
-                    with content, _create(target, 0o755 if member.mode & 0o100 else 0o644) as file:
-                        shutil.copyfileobj(content, file)
-                else:
-                    raise LabError(f"{archive} has {member.name}, which is no file")
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        raise LabError(f"{archive} cannot be unpacked: {error}") from error
+    with open_archive_untrusted(archive, UNPACKED_BYTES_MAX) as tar:
+        for count, member in enumerate(tar):
+            if count == FILES_MAX:
+                raise LabError(f"{archive.name} has more than {FILES_MAX} files")
+            target = _inner_untrusted(directory, member.name, places)
+            if member.isdir():
+                target.mkdir(exist_ok=True)
+            elif member.issym():
+                target.symlink_to(member.linkname)
+            elif member.isreg():
+                content = tar.extractfile(member)
+                assert content is not None
+                with content, _create(target, 0o755 if member.mode & 0o100 else 0o644) as file:
+                    shutil.copyfileobj(content, file)
+            else:
+                raise LabError(f"{archive.name} has {member.name!r}, which is no file")
 
 
 def verify(userland: Userland) -> list[str]:
@@ -140,25 +140,7 @@ def verify(userland: Userland) -> list[str]:
     for line in (userland.path / SUMS).read_text("utf-8").splitlines():
         digest, _, name = line.partition("  ")
         wanted[name] = digest
-    found = dict(digests(userland.path))
-    changed = [
-        f"changed: {name}" for name in wanted if name in found and found[name] != wanted[name]
-    ]
-    return [
-        *changed,
-        *(f"missing: {name}" for name in wanted if name not in found),
-        *(f"superfluous: {name}" for name in found if name not in wanted),
-    ]
-
-
-def digests(root: Path) -> Iterator[tuple[str, str]]:
-    """Return each file and symbolic link below `root`, sorted, with its digest."""
-    for path in sorted(root.rglob("*")):
-        name = str(path.relative_to(root))
-        if path.is_symlink():
-            yield name, hashlib.sha256(os.readlink(path).encode()).hexdigest()
-        elif path.is_file() and name != SUMS:
-            yield name, digest_of(path)
+    return differences(userland.path, wanted, (SUMS,))
 
 
 def remove(userland: Userland) -> None:

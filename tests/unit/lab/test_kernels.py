@@ -175,10 +175,10 @@ def test_differences_are_named(cache: Path) -> None:
     (directory / "linux.sha256").unlink()
     (directory / "linux.sha256").symlink_to("linux")
     assert kernel.differences() == [
-        "missing: config",
-        "superfluous: further",
         "changed: linux.sha256",
         "changed: recipe/6.1/patches/um.patch",
+        "missing: config",
+        "superfluous: further",
     ]
 
 

@@ -35,7 +35,7 @@ def tree(tmp_path: Path) -> Path:
     (root / "tmp").mkdir()
     manifest = {"format": 1, "suite": "bookworm", "ipoibu": "0.2.0", "packages": PACKAGES}
     (root / image.MANIFEST).write_text(json.dumps(manifest))
-    sums = "".join(f"{digest}  {name}\n" for name, digest in image.digests(root))
+    sums = "".join(f"{digest}  {name}\n" for name, digest in artefacts.digests(root))
     (root / image.SUMS).write_text(sums)
     return root
 
@@ -45,15 +45,15 @@ def release(tree: Path, tmp_path: Path) -> Path:
     """The directory with its archive."""
     directory = tmp_path / "release"
     directory.mkdir()
-    build._pack(tree, directory / image.ARCHIVE)
+    artefacts.pack(tree, directory / image.ARCHIVE)
     artefacts.write_digest(directory / image.ARCHIVE)
     return directory
 
 
 def test_an_archive_has_no_times_and_no_owners(tree: Path, release: Path, tmp_path: Path) -> None:
     (tree / "usr/bin/bash").touch()
-    build._pack(tree, tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (release / image.ARCHIVE).read_bytes()
+    artefacts.pack(tree, tmp_path / "again.tar.gz")
+    assert (tmp_path / "again.tar.gz").read_bytes() == (release / image.ARCHIVE).read_bytes()
 
 
 def test_what_is_fetched_is_whole_and_found(release: Path, cache: Path) -> None:
@@ -85,6 +85,13 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
     return info
 
 
+def sparse() -> tarfile.TarInfo:
+    """A file whose map of holes is in its content."""
+    info = member("sparse")
+    info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "x"}
+    return info
+
+
 @pytest.mark.parametrize(
     "members",
     [
@@ -95,6 +102,8 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
         [member("link", tarfile.SYMTYPE, "../outside"), member("link")],
         [member("device", tarfile.CHRTYPE)],
         [member("hard", tarfile.LNKTYPE, "/etc/passwd")],
+        [member("sparse", tarfile.GNUTYPE_SPARSE)],
+        [sparse()],
         [],  # no userland
     ],
 )
@@ -117,7 +126,11 @@ def test_one_that_is_too_large_is_refused(
     release: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image, "UNPACKED_BYTES_MAX", 3)
-    with pytest.raises(LabError, match="more than 3 bytes"):
+    with pytest.raises(LabError, match="more than 0 MiB"):
+        image.add(str(release))
+    monkeypatch.setattr(image, "UNPACKED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(image, "FILES_MAX", 3)
+    with pytest.raises(LabError, match="more than 3 files"):
         image.add(str(release))
     assert list(cache.iterdir()) == []
 
