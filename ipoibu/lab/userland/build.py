@@ -325,12 +325,16 @@ def _add_ipoibu(root: Path, package: Path, version: str) -> bool:
 
 
 def _compile(root: Path) -> None:
-    """Compile the userland's Python files by its own interpreter: in a machine that takes long."""
+    """Compile the userland's Python files by its own interpreter: in a machine that takes long.
+
+    With -B, or it would write what it imports itself, with the time of the source.
+    """
     (library,) = (root / "usr/lib").glob("python3.*")
     places = f"{root}/usr/lib/x86_64-linux-gnu"
     words = [f"{root}/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "--library-path", places]
-    words += [f"{root}/usr/bin/{library.name}", "-S", "-m", "compileall", "-q", "-s", str(root)]
-    words += ["-p", "/", "--invalidation-mode", "unchecked-hash", str(root / "usr/lib")]
+    words += [f"{root}/usr/bin/{library.name}", "-S", "-B", "-m", "compileall", "-q"]
+    words += ["-s", str(root), "-p", "/"]
+    words += ["--invalidation-mode", "unchecked-hash", str(root / "usr/lib")]
     environment = {"PATH": os.defpath, "PYTHONHOME": f"{root}/usr", "PYTHONHASHSEED": "0"}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
