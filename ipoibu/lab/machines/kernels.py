@@ -233,9 +233,12 @@ def find_kernel(release: str | None = None, flavour: str | None = None) -> Path:
 
 
 def build(release: str | None = None, flavour: str | None = None) -> Kernel:
-    """Build the kernel that this package makes of the newest source, unless it is in the cache."""
+    """Build the kernel that this package makes of the newest source, unless it is in the cache.
+
+    The build ends with the thread that has asked for it.
+    """
     done = subprocess.run(
-        ["bash", str(BUILD), *_words(release, flavour)],
+        ["setpriv", "--pdeathsig", "TERM", "bash", str(BUILD), *_words(release, flavour)],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
