@@ -411,3 +411,6 @@ RDMACM_ANSWER_S: Final = 10.0  # a peer's time to answer; rdma_cm itself would w
 GSI_DATAGRAMS_MAX: Final = c_limits.SOFT_GSI_DEPTH  # of queue pair 1 of the built-in HCA
 CM_ROUND: Final = 64  # datagrams handled before timers and requests get a turn
 CM_ANSWERS_BURST: Final = 100.0
+
+# Lab machines
+MACHINE_FILE_MAX_BYTES: Final = 2 << 30  # of each file that a machine writes on its host

@@ -22,7 +22,7 @@ BOOT_PROGRAMS: Final = {
     "bash": ("bash",),
     "iproute2": ("ip", "ss"),
     "mount": ("mount",),
-    "util-linux": ("setpriv", "taskset"),
+    "util-linux": ("prlimit", "setpriv", "taskset"),
 }
 PROGRAMS: Final = {
     "iperf3": ("iperf3",),
@@ -32,7 +32,7 @@ PROGRAMS: Final = {
     "socat": ("socat",),
 }
 # What boots machines, whatever their own programs are.
-STARTERS: Final = {"util-linux": ("setpriv", "taskset")}
+STARTERS: Final = {"util-linux": ("prlimit", "setpriv", "taskset")}
 YAMA: Final = Path("/proc/sys/kernel/yama/ptrace_scope")
 SHM: Final = Path("/dev/shm")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.base.limits import MACHINE_FILE_MAX_BYTES
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines import mounts
 from ipoibu.lab.machines.inside.meeting import until
@@ -65,6 +66,20 @@ def test_a_megabyte_of_output_arrives_whole_and_clean(lab_kernel: Path, tmp_path
     result = boot(lab_kernel, shell(script), tmp_path).check()
     assert result.output.split() == [*map(str, range(1, 150001)), "end"]
     assert "a shout of the kernel" in result.kernel_log
+
+
+def test_a_file_on_the_host_has_a_limit(lab_kernel: Path, tmp_path: Path) -> None:
+    """A program that goes beyond gets the usual error, and the machine goes on."""
+    script = f"""
+        cd /run/lab
+        dd if=/dev/zero of=long bs=1 count=1 seek={MACHINE_FILE_MAX_BYTES} && exit 1
+        truncate -s {MACHINE_FILE_MAX_BYTES + 1} empty && exit 2
+        echo more >other"""
+    result = boot(lab_kernel, shell(script), tmp_path).check()
+    assert result.output.count("File too large") == 2
+    assert (tmp_path / "other").read_text() == "more\n"
+    assert (tmp_path / "long").stat().st_size <= MACHINE_FILE_MAX_BYTES
+    assert (tmp_path / "empty").stat().st_size == 0
 
 
 def test_code_of_pth_files_runs_in_no_machine(

@@ -55,6 +55,25 @@ def test_a_bare_root_has_machines_within_a_minute(artefacts: Path, suite: str) -
     subprocess.run([HERE / "lab_on_bare_root", suite, artefacts], check=True)
 
 
+def test_a_userland_shows_a_shared_directory(artefacts: Path, tmp_path: Path) -> None:
+    """A copy of it may change, with `:ro` nothing of it; /usr may change in both cases."""
+    share = tmp_path / "share"
+    share.mkdir()
+    (share / "file").write_text("content\n")
+    environment = {**os.environ, "IPOIBU_CACHE": str(tmp_path / "cache")}
+    boot = lab("--guests", "2", "--userland", str(artefacts))
+    copy = "[[ $PWD == /src && $(<file) == content ]]; echo $LAB_NAME >file; touch /usr/local/bin/x"
+    copy += "; sleep 1; [[ $(<file) == $LAB_NAME ]]"
+    itself = "[[ $(<file) == content ]]; ! touch file; touch /usr/local/bin/x"
+    for words in (
+        lab("kernel", "fetch", str(artefacts)),
+        [*boot, "--share", str(share), "--run", f"all={copy}"],
+        [*boot, "--share", f"{share}:ro", "--run", f"all={itself}"],
+    ):
+        subprocess.run(words, env=environment, check=True)
+    assert [file.read_text() for file in share.iterdir()] == ["content\n"]
+
+
 def test_a_container_without_privileges_has_machines(artefacts: Path, tmp_path: Path) -> None:
     """Its /dev/shm has 64 MB and is mounted noexec, and its user has no name and no home."""
     base = tmp_path / "base"

@@ -14,6 +14,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from ipoibu.lab.machines.runner import Result
+from ipoibu.lab.machines.stream import end_of
 
 OUTPUT_CHARACTERS: Final = (
     1 << 20
@@ -58,7 +59,7 @@ def _add_case(suite: ElementTree.Element, name: str, result: Result) -> None:
         "time": f"{result.duration_s:.3f}",
     }
     case = ElementTree.SubElement(suite, "testcase", attributes)
-    output = _xml(_end(result.output))
+    output = _xml(end_of(result.output, OUTPUT_CHARACTERS))
     if not result.succeeded:
         message = _xml(result.failure or f"exit status {result.status}")
         if result.culprit is not None:
@@ -69,12 +70,6 @@ def _add_case(suite: ElementTree.Element, name: str, result: Result) -> None:
             log = "\n".join(result.kernel_log.splitlines()[-KERNEL_LOG_LINES:])
             failure.text = f"{output}\n--- end of the kernel log\n{_xml(log)}\n"
     ElementTree.SubElement(case, "system-out").text = output
-
-
-def _end(text: str) -> str:
-    """Return the last megabyte of `text`, and say what is missing before."""
-    lost = len(text) - OUTPUT_CHARACTERS
-    return text if lost <= 0 else f"[{lost} characters before this]\n{text[lost:]}"
 
 
 def _xml(text: str) -> str:

@@ -124,7 +124,9 @@ class Lab(Starting):
     def start(self) -> None:
         """Boot the machines, and return when each has its devices and addresses; `with` calls it."""
         kinds = {it.kind for it in self.plans}
-        self._root = choose_root(self._userland, runs_ipoibu="ipoibu" in kinds)
+        self._root = choose_root(
+            self._userland, runs_ipoibu="ipoibu" in kinds, runs_systemd=self._init == "systemd"
+        )
         if isinstance(self._kernel, Path):
             kernel = self._kernel
         else:

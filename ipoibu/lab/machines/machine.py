@@ -18,6 +18,7 @@ from ipoibu.lab.machines.agent import MERGED, Agent, Command, Log, MachineEnded
 from ipoibu.lab.machines.plan import Plan
 from ipoibu.lab.machines.runner import MachineFailed
 from ipoibu.lab.machines.shared import SharedDirectory
+from ipoibu.lab.machines.stream import end_of
 
 COMMAND_S: Final = 900.0  # that a command may take, unless the caller says otherwise
 RETRY_S: Final = 0.1  # between two attempts of `wait_until_succeeds`
@@ -25,14 +26,14 @@ SIGKILL: Final = 9
 
 
 class CommandFailed(LabError):
-    """A command did not end as wanted; the message has the command and its output.
+    """A command did not end as wanted; the message has the command and the end of its output.
 
     `status` is its exit status, or None if it ran out of time.
     """
 
     def __init__(self, machine: str, command: str, status: int | None, text: str) -> None:
         ending = "ran out of time" if status is None else f"exit status {status}"
-        super().__init__(f"machine {machine}: {command}: {ending}\n{text.rstrip()}")
+        super().__init__(f"machine {machine}: {command}: {ending}\n{end_of(text.rstrip())}")
         self.machine = machine
         self.command = command
         self.status = status

@@ -32,6 +32,7 @@ PROGRAMS: Final = (Path("/bin"), Path("/sbin"), Path("/usr/bin"), Path("/usr/sbi
 MODULE_COMMANDS: Final = ("modprobe", "lsmod", "modinfo", "rmmod", "insmod", "depmod")
 # Programs without which no machine boots, or has no link.
 NEEDED: Final = ("bash", "ip", "mount", "rdma", "ss", "stty")
+SYSTEMD: Final = ("usr/lib/systemd/systemd", "lib/systemd/systemd")
 SHARE: Final = "/src"  # where a machine finds the directory that its user shares
 
 
@@ -80,6 +81,12 @@ class Root:
         """Return the paths that the kernel's command line has to carry."""
         return [INSIDE] if self.userland is None else [ROOT, self.userland.path]
 
+    @property
+    def has_systemd(self) -> bool:
+        """Whether a machine can have systemd as process 1; inside/systemd looks for it in the same places."""
+        top = Path("/") if self.userland is None else self.userland.path
+        return any(os.access(top / place, os.X_OK) for place in SYSTEMD)
+
     def directories(self) -> list[Path]:
         """Return the directories that a machine needs even where a private place covers them."""
         if self.userland is not None:
@@ -106,14 +113,26 @@ def lacking(*, runs_ipoibu: bool) -> list[str]:
     return missing
 
 
-def choose_root(word: str | None = None, *, runs_ipoibu: bool = False) -> Root:
+def choose_root(
+    word: str | None = None, *, runs_ipoibu: bool = False, runs_systemd: bool = False
+) -> Root:
     """Return the root that `word` names: `host`, a userland's directory, archive or URL, or `auto`: the
     host's tree if it will do, or else the newest userland of the cache.
 
     Without a word IPOIBU_LAB_USERLAND says it, or else it is `auto`. Raise LabError if there is none, or
-    if it lacks the ipoibu that machines shall run.
+    if it lacks the ipoibu or the systemd that machines shall run.
     """
-    word = word or os.environ.get("IPOIBU_LAB_USERLAND") or "auto"
+    root = _choose(word or os.environ.get("IPOIBU_LAB_USERLAND") or "auto", runs_ipoibu=runs_ipoibu)
+    if runs_systemd and not root.has_systemd:
+        where = "this host" if root.userland is None else f"the userland {root.userland.path}"
+        remedy = (
+            "install it" if root.userland is None else "take a host's own tree (--userland host)"
+        )
+        raise LabError(f"{where} has no systemd, which --init systemd needs: {remedy}")
+    return root
+
+
+def _choose(word: str, *, runs_ipoibu: bool) -> Root:
     if word == "host":
         return HOST
     userland = None

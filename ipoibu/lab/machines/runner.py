@@ -15,6 +15,7 @@ import contextlib
 import itertools
 import os
 import re
+import resource
 import selectors
 import shlex
 import shutil
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from ipoibu.base.closing import Starting
+from ipoibu.base.limits import MACHINE_FILE_MAX_BYTES
 from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.kinship import set_subreaper
@@ -43,7 +45,7 @@ from ipoibu.lab.machines.mounts import (
     fstab,
 )
 from ipoibu.lab.machines.shared import SharedDirectory
-from ipoibu.lab.machines.stream import OUTPUT_BYTES, Stream
+from ipoibu.lab.machines.stream import OUTPUT_BYTES, Stream, end_of
 from ipoibu.lab.machines.wire import Wire
 
 if TYPE_CHECKING:
@@ -54,6 +56,9 @@ SCENARIOS = INSIDE.parent / "scenarios"
 MEMORY_MIB = 512  # of a machine that asks for nothing else
 GRACE_S = 3.0  # the other machines get this long to end when one machine has failed
 STATUS_BYTES = 16  # of the file with the command's exit status
+MEMORY_FILE_BYTES = (1 << 30) + (
+    64 << 20
+)  # beyond memory: a random gap of at most 1 GiB, and the program
 CLOSE_S = 10.0  # SIGKILL to end of file; more means that a process has escaped
 BUILT_IN = ("modules.builtin", "modules.builtin.modinfo")  # beside the kernel; kmod reads them
 INITS = ("lab", "systemd")  # process 1 of a machine
@@ -70,7 +75,7 @@ _runs = itertools.count(os.getpid())  # of this process; others begin elsewhere
 
 
 class MachineFailed(LabError):
-    """A machine's command or kernel failed; the message has the machine's output and kernel log."""
+    """A machine's command or kernel failed; the message has the end of its output and kernel log."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class Result:
             self.culprit.check()
         text = (
             f"machine {self.name}: {self.failure or f'exit status {self.status}'} "
-            f"(after {self.duration_s:.1f} s)\n--- output\n{self.output.rstrip()}\n"
+            f"(after {self.duration_s:.1f} s)\n--- output\n{end_of(self.output.rstrip())}\n"
             f"--- end of the kernel log\n{_tail(self.kernel_log, 25)}"
         )
         for victim in self.victims:
@@ -339,7 +344,7 @@ class LabMachine(Starting):
 
     def start(self) -> None:
         """Boot; the command runs a quarter of a second later."""
-        for program in ("setpriv", "taskset"):
+        for program in ("prlimit", "setpriv", "taskset"):
             if shutil.which(program) is None:
                 raise LabError(f"{program} is missing; run: apt-get install util-linux")
         here = self.directory / self.name
@@ -377,6 +382,7 @@ class LabMachine(Starting):
                     stdout=host_log,
                     stderr=subprocess.STDOUT,
                     pass_fds=inherited,
+                    restore_signals=False,  # Python ignores SIGXFSZ, and so shall the machine's kernel
                     start_new_session=True,
                 )
             self.pidfd = os.pidfd_open(self._process.pid)
@@ -458,8 +464,13 @@ class LabMachine(Starting):
         output, kernel_log = (stream.write_fd for stream in self._streams)
         here = self.directory / self.name
         bound = () if self._cpu is None else ("taskset", "--cpu-list", str(self._cpu))
+        # Its memory is a file, too.
+        file_bytes = max(MACHINE_FILE_MAX_BYTES, (self._mem_mib << 20) + MEMORY_FILE_BYTES)
+        soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        limited = ("prlimit", f"--fsize={file_bytes}:")
         arguments = [
             *bound,
+            *(limited if soft == resource.RLIM_INFINITY or soft > file_bytes else ()),
             # The kernel dies with the runner, and takes its processes along (um-exitkill.patch).
             *("setpriv", "--pdeathsig", "KILL", str(self._kernel)),
             # For 7.3: system calls in half the time, and by ptrace where the host forbids filters.
@@ -520,4 +531,4 @@ def _reap_group(group: int) -> None:
 
 
 def _tail(text: str, lines: int) -> str:
-    return "\n".join(text.splitlines()[-lines:])
+    return end_of("\n".join(text.splitlines()[-lines:]))

@@ -11,6 +11,7 @@ from typing import BinaryIO, Final
 from ipoibu.lab.errors import LabError
 
 OUTPUT_BYTES: Final = 16 << 20  # kept of a stream; the rest is counted and dropped
+QUOTED_CHARACTERS: Final = 64 << 10  # of a stream in an error's message
 
 
 class Output:
@@ -85,6 +86,12 @@ class Stream:
         while chunk := os.read(self._read_fd, 1 << 16):
             self.add(chunk)
         os.close(self._read_fd)
+
+
+def end_of(text: str, characters: int = QUOTED_CHARACTERS) -> str:
+    """Return the last characters of `text`, and say what is missing before."""
+    lost = len(text) - characters
+    return text if lost <= 0 else f"[{lost} characters before this]\n{text[lost:]}"
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -285,7 +285,16 @@ def _finish(root: Path) -> None:
     for name in ("modprobe", "lsmod", "modinfo", "rmmod", "insmod", "depmod"):
         (root / "usr/sbin" / name).symlink_to(f"../bin/{Path(KMOD).name}")
     _add_applets(root)
-    for name in ("var/lib", "var/log", "var/cache", "var/tmp", "var/spool"):
+    for name in (
+        "usr/local/bin",
+        "usr/local/lib",
+        "usr/local/sbin",
+        "var/lib",
+        "var/log",
+        "var/cache",
+        "var/tmp",
+        "var/spool",
+    ):
         (root / name).mkdir(parents=True, exist_ok=True)
     init = root / INIT.lstrip("/")
     init.parent.mkdir(parents=True, exist_ok=True)

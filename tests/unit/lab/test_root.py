@@ -79,3 +79,19 @@ def test_a_userland_has_its_own_programs_and_python(tmp_path: Path) -> None:
     table = fstab(tmp_path, None, root)
     assert f"{image.KMOD} none bind" in table
     assert ".pth" not in table
+
+
+def test_machines_with_systemd_need_it_in_their_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    userland = image.Userland(tmp_path, USERLAND.manifest)
+    have(monkeypatch, userland)
+    with pytest.raises(LabError, match=f"the userland {tmp_path} has no systemd, which --init"):
+        choose_root("/u", runs_systemd=True)
+    program = tmp_path / "usr/lib/systemd/systemd"
+    program.parent.mkdir(parents=True)
+    program.touch(0o755)
+    assert choose_root("/u", runs_systemd=True) == Root(userland)
+    monkeypatch.setattr(mounts, "SYSTEMD", ("nowhere/systemd",))
+    with pytest.raises(LabError, match="this host has no systemd, which --init systemd needs"):
+        choose_root("host", runs_systemd=True)
