@@ -5,12 +5,13 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.errno cimport EAGAIN, EINVAL, ENOENT, ENOSPC, errno
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.errno cimport EAGAIN, EBUSY, EINVAL, EIO, EMSGSIZE, ENOENT, ENOSPC, EOPNOTSUPP, errno
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, INT64_MAX
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 from native cimport *
 
 include "soft.pxi"
 include "memory.pxi"
 include "wrappers.pxi"
+include "raw.pxi"

@@ -8,7 +8,7 @@ module compiles its own copy.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_New, PyCapsule_SetContext
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset, strerror
 
 cdef extern from "<netinet/in.h>" nogil:
@@ -25,16 +25,69 @@ cdef extern from "fabric/fabric.h" nogil:
         uint8_t static_rate
         uint8_t hop_limit
         uint8_t traffic_class
+    struct ipu_send:
+        const void *addr
+        uint32_t len
+        uint32_t qpn
+        void *ah
+        uint64_t cookie
+    struct ipu_recv:
+        void *addr
+        uint32_t len
+        uint64_t cookie
+    struct ipu_received:
+        uint64_t cookie
+        uint32_t byte_len
+        uint32_t src_qpn
+        uint32_t flags
+    enum:
+        IPU_RECEIVED_GRH
+        IPU_RECEIVED_FAILED
+    struct ipu_fabric_ops:
+        int (*memory)(void *self, void *base, size_t len)
+        void *(*ah_create)(void *self, const ipu_dest *dest)
+        void (*ah_destroy)(void *self, void *ah)
+        int (*send)(void *self, const ipu_send *sends, int n)
+        int (*post)(void *self, const ipu_recv *recvs, int n)
+        int (*sent)(void *self, uint64_t *cookies, int max)
+        int (*received)(void *self, ipu_received *done, int max)
+        int (*arm)(void *self)
+        int (*arm_sends)(void *self)
+        int (*fd)(void *self)
+        int (*recover)(void *self)
+        int64_t (*deadline_ns)(void *self)
     struct ipu_connection:
         uint32_t qpn
         uint64_t tx_messages
         uint64_t tx_bytes
         uint64_t rx_messages
         uint64_t rx_bytes
+    struct ipu_connection_sent:
+        uint64_t cookie
+        ipu_connection *connection
+        bint failed
+    struct ipu_connection_received:
+        uint64_t cookie
+        ipu_connection *connection
+        uint32_t byte_len
+        bint failed
+    struct ipu_connected_ops:
+        int (*add)(void *self, ipu_connection *connection)
+        void (*remove)(void *self, ipu_connection *connection)
+        int (*send)(void *self, ipu_connection *connection, const ipu_send *sends, int n)
+        int (*post)(void *self, const ipu_recv *recvs, int n)
+        int (*sent)(void *self, ipu_connection_sent *sent, int max)
+        int (*received)(void *self, ipu_connection_received *done, int max)
     struct ipu_fabric:
+        const ipu_fabric_ops *ops
+        void *self
+        const ipu_connected_ops *connected
+        void *connected_self
         in6_addr gid
         uint32_t qpn
         uint32_t mtu
+        uint32_t min_recv
+        uint32_t max_recv
     enum:
         IPU_TX_QUEUES_MAX
     int ipu_fabric_add_tx_queue(ipu_fabric *fabric, uint32_t qpn)

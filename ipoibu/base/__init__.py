@@ -20,7 +20,7 @@ Where to look:
 
 It imports: nothing.
 
-Part of the core, but for `distribution`, `privilege`.
+Part of the core, but for `distribution`, `interface_name`, `privilege`, `processes`.
 
 Not here:
 

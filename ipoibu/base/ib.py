@@ -81,6 +81,18 @@ class PartitionParams:
     is_limited: bool = False
     groups: tuple[GroupParams, ...] = ()
 
+    def destination(self, gid: Gid, qpn: Qpn) -> Destination:
+        """Return the address vector of a host or group of a link that nobody administers."""
+        return Destination(
+            gid,
+            qpn,
+            sl=self.sl,
+            static_rate=self.rate,
+            hop_limit=self.hop_limit,
+            traffic_class=self.traffic_class,
+            flow_label=self.flow_label,
+        )
+
     @property
     def own_pkey(self) -> PKey:
         """Return the P_Key of the queue pair, as in the port's table: limited for a limited member."""

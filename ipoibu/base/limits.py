@@ -390,6 +390,12 @@ SOFT_MOVED_S: Final = 3.0  # without our address, beside another one: a renewal 
 SUPERFRAME_HEADER_BYTES: Final = 16  # vnet header 10, padding 2, encapsulation 4
 SUPERFRAME_BYTES_MAX: Final = SUPERFRAME_HEADER_BYTES + 65536  # Linux GSO_LEGACY_MAX_SIZE
 
+# Queue pairs of a program that sends datagrams itself (`fabric.raw_queue_pair`)
+RAW_SENDS: Final = 32  # datagrams under way
+RAW_RECEIVES: Final = 256  # posted for datagrams; a flood of one test fits
+RAW_MESSAGES: Final = 16  # frames of 64 KiB for connections, in each direction
+RAW_SEND_S: Final = 2.0  # a send waits so long for room, as for an adapter that is busy
+
 # Communication manager; a code stands for 4.096 µs times 2 to its power
 CM_RESPONSE_TIMEOUT_CODE: Final = 18  # 1.07 s before a message is repeated; Linux ipoib 20, 4.3 s
 CM_RETRIES: Final = 7  # retries of one message; Linux ipoib 15

@@ -13,6 +13,7 @@ Where to look:
 - `tables`: the tests, a file for each RFC
 - `catalogue`: all tests
 - `clauses`: the clauses of the RFCs, and why some have no test
+- `port_link`: the link of a real port
 - `discovery`: finds the peer on the link, and free addresses
 - `peer`: the host that is graded
 - `tester`: sends and hears for a test
@@ -21,7 +22,7 @@ Where to look:
 - `report`: the verdicts as text, JSON, JUnit and Markdown
 - `helper`: acts on the peer by a shell
 
-It imports: `base`, `conform.headers`.
+It imports: `base`, `conform.headers`, `fabric`.
 
 Not here:
 

@@ -15,6 +15,9 @@ Where to look:
 - `effect_loop`: runs a sans-IO machine
 - `worker`: a thread that serves descriptors
 - `loop_thread`: a thread with an event loop
+- `link`: the parameters of a link
+- `raw_link`: a link for a program that sends datagrams itself
+- `raw_queue_pair`: single datagrams and messages, without a pump
 - `flush`: what a change of the subnet means for interfaces
 - `link_speed`: the speed of a net device
 - `soft`: the built-in HCA
@@ -25,10 +28,10 @@ Where to look:
 - `cm`: communication managers
 - `partition`: partitions without a subnet manager
 
-It imports: `_core`, `base`, `fabric.cm`, `fabric.mesh`, `fabric.sa`, `fabric.soft`, `fabric.unicast`,
-`fabric.verbs`, `proto`, `wire`.
+It imports: `_core`, `base`, `fabric.cm`, `fabric.mesh`, `fabric.partition`, `fabric.sa`, `fabric.soft`,
+`fabric.unicast`, `fabric.verbs`, `proto`, `wire`.
 
-Part of the core, but for `faults`, `peered`, `rails`, `worker`, `wrapper`.
+Part of the core, but for `faults`, `peered`, `rails`, `raw_link`, `raw_queue_pair`, `worker`, `wrapper`.
 
 Not here:
 

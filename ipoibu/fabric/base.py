@@ -26,6 +26,7 @@ from ipoibu.base.ib import PartitionParams, PortInfo, RcAttributes
 from ipoibu.base.limits import MESH_PORT
 
 if TYPE_CHECKING:
+    from ipoibu.fabric.cm.gsi import GsiPort
     from ipoibu.fabric.cm.service import CmService
     from ipoibu.fabric.mesh.peer_key import PeerKey
     from ipoibu.fabric.sa.client import SaClient
@@ -196,6 +197,11 @@ class Port(ABC):
     def cm(self) -> CmService:
         """Return the communication manager for all interfaces of the port; `close` ends it. `LinkError`
         without connected mode."""
+
+    @abstractmethod
+    def open_gsi(self) -> GsiPort:
+        """Open queue pair 1 for a program that is its own communication manager; the caller closes it before
+        the port. `LinkError`: the port has none, or another manager has it, such as that of `cm`."""
 
     @abstractmethod
     def close(self) -> None:

@@ -24,6 +24,7 @@ from ipoibu.fabric.base import (
 )
 
 if TYPE_CHECKING:
+    from ipoibu.fabric.cm.gsi import GsiPort
     from ipoibu.fabric.cm.service import CmService
     from ipoibu.fabric.sa.client import SaClient
     from ipoibu.wire.mesh import Locator
@@ -67,6 +68,9 @@ class PlainPort(MeshlessPort):
 
     def cm(self) -> CmService:
         raise LinkError(f"{self._place}: this device has no connected mode")
+
+    def open_gsi(self) -> GsiPort:
+        raise LinkError(f"{self._place}: this device has no queue pair 1")
 
 
 class SilentFabric(Fabric):

@@ -207,12 +207,4 @@ def _open(
 
 
 def _broadcast(params: PartitionParams) -> Destination:
-    return Destination(
-        broadcast(params.pkey, params.scope),
-        Qpn(MULTICAST_QPN),
-        sl=params.sl,
-        static_rate=params.rate,
-        hop_limit=params.hop_limit,
-        traffic_class=params.traffic_class,
-        flow_label=params.flow_label,
-    )
+    return params.destination(broadcast(params.pkey, params.scope), Qpn(MULTICAST_QPN))

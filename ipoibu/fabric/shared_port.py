@@ -12,6 +12,7 @@ from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.fabric.base import Capabilities, Fabric, MeshOptions, PeersUnderlay, Port
 
 if TYPE_CHECKING:
+    from ipoibu.fabric.cm.gsi import GsiPort
     from ipoibu.fabric.cm.service import CmService
     from ipoibu.fabric.sa.client import SaClient
     from ipoibu.fabric.unicast.reception import Receptions
@@ -134,6 +135,10 @@ class SharedPort(Port):
     def cm(self) -> CmService:
         with self._device.lock:
             return self._port.cm()
+
+    def open_gsi(self) -> GsiPort:
+        with self._device.lock:
+            return self._port.open_gsi()
 
     def close(self) -> None:
         """Give up the handle. Safe to repeat."""

@@ -292,13 +292,4 @@ class EngineContext:
         self.emit(SendFrame(destination, Encap(kind, payload).pack(), qpn))
 
     def _destination(self, gid: Gid, qpn: Qpn) -> Destination:
-        params = self.config.params
-        return Destination(
-            gid,
-            qpn,
-            sl=params.sl,
-            static_rate=params.rate,
-            hop_limit=params.hop_limit,
-            traffic_class=params.traffic_class,
-            flow_label=params.flow_label,
-        )
+        return self.config.params.destination(gid, qpn)

@@ -229,7 +229,7 @@ MUTATIONS: Final = (
     Mutation("B1", _PROTO + "sa/records.py", "qkey=record.qkey or 0", "qkey=0"),
     Mutation(
         "B4",
-        "ipoibu/endpoint/subnet/sa_link.py",
+        "ipoibu/fabric/sa/link.py",
         "await sa.join(group)",
         "await sa.join(group, params=PartitionParams(pkey, 0x0B1B, 2048))",
     ),

@@ -24,10 +24,10 @@ from ipoibu.endpoint.handover import Handover
 from ipoibu.endpoint.interface.interface import Interface
 from ipoibu.endpoint.interface.port_follower import PortFollower
 from ipoibu.endpoint.interface.shell import Shell
-from ipoibu.endpoint.subnet.link import leave_link
 from ipoibu.endpoint.subnet.ports import Ports, SinglePort
 from ipoibu.fabric.base import Port
 from ipoibu.fabric.device import open_port
+from ipoibu.fabric.link import leave_link
 from ipoibu.fabric.loop_thread import LoopThread, submit
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.proto.engine import Engine

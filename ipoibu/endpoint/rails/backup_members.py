@@ -19,8 +19,8 @@ from ipoibu.base.errors import Closed, IpoibuError, LinkError
 from ipoibu.base.ib import PartitionParams
 from ipoibu.base.limits import GROUP_BACKOFF_MAX_S, GROUP_BACKOFF_MIN_S
 from ipoibu.endpoint.subnet.retry import rest
-from ipoibu.endpoint.subnet.sa_link import pkey_place
 from ipoibu.fabric.flush import Flush
+from ipoibu.fabric.sa.link import pkey_place
 from ipoibu.fabric.shared_port import SharedPort
 from ipoibu.proto.machine.backoff import Backoff
 from ipoibu.proto.sa.records import link_params

@@ -6,15 +6,14 @@ Where to look:
 - `subnet`: what the engine asks of a subnet that nobody administers
 - `sa_subnet`: its questions become requests to a subnet administrator
 - `ports`: the port that leads to the link, where there is one
-- `link`: the parameters of the link
-- `sa_link`: the same where a subnet administrator has them: joining the link
+- `link`: the parameters of the link that the configuration asks for
 - `all_groups`: who wants every group
 - `allmulticast`: every group, for a router
 - `retry`: waits between refused attempts
 
 It imports: `base`, `endpoint.config`, `endpoint.interface_contract`, `fabric`, `proto`, `wire`.
 
-Part of the core, but for `allmulticast`, `sa_link`, `sa_subnet`.
+Part of the core, but for `allmulticast`, `sa_subnet`.
 
 Not here:
 

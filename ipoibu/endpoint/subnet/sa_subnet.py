@@ -34,9 +34,9 @@ from ipoibu.base.ib import PartitionParams
 from ipoibu.endpoint.interface_contract import InterfaceContract
 from ipoibu.endpoint.subnet.allmulticast import STATE as ALL_GROUPS_STATE
 from ipoibu.endpoint.subnet.allmulticast import AllMulticast
-from ipoibu.endpoint.subnet.sa_link import joined_link, pkey_place
 from ipoibu.endpoint.subnet.subnet import Request, Subnet
 from ipoibu.fabric.flush import Flush
+from ipoibu.fabric.sa.link import joined_link, pkey_place
 from ipoibu.proto.effects import Attach, Detach, Effect, FindPath, JoinToSend, LeaveToSend
 from ipoibu.proto.paths import SaPath
 from ipoibu.proto.sa.errors import InvalidRequest, NoAnswer, NoRecords

@@ -13,7 +13,8 @@ from ipoibu.base.addr import Gid
 from ipoibu.base.errors import LinkError
 from ipoibu.base.ib import PartitionParams
 from ipoibu.endpoint.interface_contract import InterfaceContract
-from ipoibu.endpoint.subnet.link import static_params
+from ipoibu.endpoint.subnet.link import wishes
+from ipoibu.fabric.link import static_params
 from ipoibu.proto.effects import Attach, Detach, Effect, FindPath, JoinToSend, LeaveToSend
 
 Request = Attach | Detach | FindPath | JoinToSend | LeaveToSend
@@ -99,7 +100,7 @@ class Subnet:
         the port has another GID: one of the other IP version has another MTU."""
         interface = self._interface
         if interface.fabric.is_stale:
-            return static_params(interface.port, interface.config)
+            return static_params(interface.port, **wishes(interface.config))
         return interface.params
 
     def leave_link(self) -> None:

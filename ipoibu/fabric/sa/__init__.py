@@ -4,6 +4,7 @@
 Where to look:
 
 - `client`: what interfaces ask
+- `link`: the parameters of a link, by joining it
 - `memberships`: groups, shared by all interfaces
 - `transport`: requests in flight
 - `mad_port`: sends and receives management datagrams

@@ -18,6 +18,7 @@ from ipoibu.base.errors import IpoibuError, LinkError, NoSuchDevice, NotPermitte
 from ipoibu.base.limits import SOFT_ACK_TIMEOUT_CODE, SOFT_RETRIES, SOFT_RNR_RETRIES
 
 if TYPE_CHECKING:
+    from ipoibu.fabric.cm.gsi import SoftGsiPort
     from ipoibu.fabric.cm.service import CmService
 
 _WHY: dict[int, tuple[type[IpoibuError], str]] = {
@@ -152,14 +153,9 @@ class Adapter:
         """The communication manager of all queue pairs; `LinkError`."""
         if self._cm is None:
             # Only connected mode has a communication manager.
-            from ipoibu.fabric.cm.gsi import SoftGsiPort
             from ipoibu.fabric.cm.gsi_cm import GsiCm
             from ipoibu.proto.cm.cm import CmConfig
 
-            try:
-                services = SoftGsiPort(self.hca)
-            except OSError as error:
-                raise translate(error, self.hca.netdev) from error
             config = CmConfig(
                 gid=self.gid,
                 ca_guid=int.from_bytes(self.hca.guid, "big"),
@@ -168,5 +164,14 @@ class Adapter:
                 connection_retries=SOFT_RETRIES,
                 rnr_retries=SOFT_RNR_RETRIES,
             )
-            self._cm = GsiCm(services, config)
+            self._cm = GsiCm(self.open_gsi(), config)
         return self._cm
+
+    def open_gsi(self) -> SoftGsiPort:
+        """Open queue pair 1; `LinkError`: the communication manager has it."""
+        from ipoibu.fabric.cm.gsi import SoftGsiPort  # see `cm`
+
+        try:
+            return SoftGsiPort(self.hca)
+        except OSError as error:
+            raise translate(error, self.hca.netdev) from error

@@ -16,6 +16,7 @@ from ipoibu.base.device_name import PREFIX, SEPARATOR
 from ipoibu.base.errors import LinkError
 from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.fabric.base import Capabilities, KeptPort, PeersUnderlay
+from ipoibu.fabric.cm.gsi import GsiPort
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.plain import MeshlessPort
 from ipoibu.fabric.sa.client import SaClient
@@ -96,6 +97,9 @@ class SoftIbPort(MeshlessPort):
 
     def cm(self) -> CmService:
         return self._soft.cm()
+
+    def open_gsi(self) -> GsiPort:
+        return self._soft.open_gsi()
 
     def close(self) -> None:
         try:

@@ -25,6 +25,7 @@ from ipoibu.fabric.soft.own_routes import OwnRoutes
 from ipoibu.proto.machine.ratelimit import should_log
 
 if TYPE_CHECKING:
+    from ipoibu.fabric.cm.gsi import GsiPort
     from ipoibu.fabric.cm.service import CmService
 
 _log = logging.getLogger(__name__)
@@ -243,6 +244,9 @@ class SoftPort(PlainPort):
 
     def cm(self) -> CmService:
         return self._adapter.cm()
+
+    def open_gsi(self) -> GsiPort:
+        return self._adapter.open_gsi()
 
     def close(self) -> None:
         """Release the UDP port. The caller has closed the fabrics."""

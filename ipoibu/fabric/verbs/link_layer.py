@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ipoibu.base.errors import LinkError, NotPermitted
 from ipoibu.base.limits import RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES
-from ipoibu.fabric.cm.gsi import UmadGsiPort
+from ipoibu.fabric.cm.gsi import GsiPort, UmadGsiPort
 from ipoibu.fabric.cm.gsi_cm import GsiCm
 from ipoibu.fabric.cm.librdmacm import SocketAddress
 from ipoibu.fabric.cm.rdma_cm import RcTimeouts, RdmaCm
@@ -57,6 +57,10 @@ class LinkLayer(Protocol):
     def membership(self) -> Membership | NoMembership: ...
 
     def cm(self) -> CmService: ...
+
+    def open_gsi(self) -> GsiPort:
+        """Open queue pair 1 for a communication manager; `LinkError`: the kernel's has it."""
+        ...
 
     def close(self) -> None: ...
 
@@ -108,6 +112,11 @@ class RoceLinkLayer:
         timeouts = RcTimeouts(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
         return RdmaCm(self._device.name, self._address, timeouts)
 
+    def open_gsi(self) -> GsiPort:
+        raise LinkError(
+            f"{self._place}: queue pair 1 of a RoCE port belongs to the kernel's rdma_cm"
+        )
+
     def _address(self) -> SocketAddress:
         """Return the address by which rdma_cm knows the port."""
         return SocketAddress(self.entry.gid.ip, scope=self.entry.ifindex)
@@ -149,7 +158,7 @@ class InfinibandLinkLayer:
         timeouts = RcTimeouts(RDMACM_ACK_TIMEOUT_CODE, RDMACM_RETRIES, RDMACM_RNR_RETRIES)
         info = self.sa.info
         try:
-            services = UmadGsiPort(self._device.name, self._port, lambda: self.sa.info)
+            services = self.open_gsi()
         except (LinkError, NotPermitted) as error:
             _log.warning("%s; we can connect to peers, but they cannot connect to us", error)
             return IbRdmaCm(self._device.name, lambda: self.entry.gid, timeouts)
@@ -163,6 +172,9 @@ class InfinibandLinkLayer:
             rnr_retries=timeouts.rnr_retries,
         )
         return GsiCm(services, config)
+
+    def open_gsi(self) -> GsiPort:
+        return UmadGsiPort(self._device.name, self._port, lambda: self.sa.info)
 
     def close(self) -> None:
         self.sa.close()

@@ -21,6 +21,7 @@ from ipoibu.base.errors import IpoibuError, LinkError, NotPermitted, UsageError
 from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.base.privilege import may_control
 from ipoibu.fabric.base import Capabilities
+from ipoibu.fabric.cm.gsi import GsiPort
 from ipoibu.fabric.cm.service import CmService
 from ipoibu.fabric.flush import Flush
 from ipoibu.fabric.plain import PlainFabric, PlainPort
@@ -183,6 +184,9 @@ class VerbsPort(PlainPort):
         if self._cm is None:
             self._cm = self.link.cm()
         return self._cm
+
+    def open_gsi(self) -> GsiPort:
+        return self.link.open_gsi()
 
     def forget(self, ud: VerbsUd) -> None:
         self._open.discard(ud)

@@ -15,10 +15,10 @@ from ipoibu import Endpoint, EndpointConfig, LinkError, PKey, UsageError
 from ipoibu._core import MemorySwitch
 from ipoibu.base.errors import Closed, NotPermitted
 from ipoibu.base.ib import PartitionParams
-from ipoibu.endpoint.subnet.sa_link import join_link
 from ipoibu.fabric.flush import Flush, flushes_of
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.fabric.sa.client import SaClient
+from ipoibu.fabric.sa.link import join_link
 from ipoibu.proto.sa.errors import InsufficientComponents, NoAnswer
 from ipoibu.wire import mgid
 from ipoibu.wire.ip import checksum
