@@ -22,6 +22,9 @@ ACTS: Final = {
     "ping6": "ping -c 1 -W 2 {me6}%{device}",
     "ping_group4": "ping -c 1 -W 1 -I {device} 239.77.7.8",
     "ping_group6": "ping -c 1 -W 1 -I {device} ff05::7708",
+    "ping_long4": "ping -c 1 -W 1 -I {device} 238.129.7.9",
+    "ping_long6": "ping -c 1 -W 1 -I {device} ff12::1:2:3:4:5",
+    "ping_wide6": "ping -c 1 -W 1 -I {device} ff0e::7709",
     "restart": "ip link set dev {device} down && ip link set dev {device} up",
     "forget": "ip neigh flush dev {device}",
 }

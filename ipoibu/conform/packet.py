@@ -234,6 +234,8 @@ def build(packet: Packet) -> bytes:
         layer = packet.layers[index]
         values: dict[str, Value] = {}
         for name, value in layer.values.items():
+            if name == SOUND:
+                continue
             if not isinstance(value, Value):
                 raise ValueError(f"{layer.name}.{name}: {value} is no value to send")
             values[name] = value

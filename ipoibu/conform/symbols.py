@@ -6,6 +6,8 @@ Each test has addresses of its own (`ME4`, `ME6`), of which the peer knows nothi
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Callable
 from typing import Final
 
 from ipoibu.conform.layout import Value
@@ -66,3 +68,56 @@ def with_flags(of: Symbol, flags: int) -> Derived:
         return bytes((flags,)) + hwaddr[1:]
 
     return Derived(f"{of} with flags {flags:#04x}", value)
+
+
+def same_prefix(of: Symbol) -> Derived:
+    """Expect a hardware address whose GID has the subnet prefix of this one's."""
+
+    def rule(names: Names) -> Rule:
+        ours = names[of.name]
+        assert isinstance(ours, bytes)
+        words = f"a GID of prefix {ours[4:12].hex()}"
+        return Rule(words, lambda found: isinstance(found, bytes) and found[4:12] == ours[4:12])
+
+    return Derived(f"a GID of the prefix of {of}", rule)
+
+
+def no_flags_but(known: int) -> Rule:
+    """Expect a hardware address without other flags than these."""
+    words = f"no flags but those of {known:#04x}"
+    return Rule(words, lambda found: isinstance(found, bytes) and not found[0] & ~known)
+
+
+UNIVERSAL: Final = 0x02
+"""In the first byte of an interface identifier: it comes from a global EUI-64 (RFC 4291 §2.5.1)."""
+
+
+def _identifier_rule(words: str, holds: Callable[[bytes, bytes], bool]) -> Derived:
+    """A rule for an IPv6 address by its interface identifier and the GUID in the peer's GID."""
+
+    def rule(names: Names) -> Rule:
+        hwaddr = names["peer_hw"]
+        assert isinstance(hwaddr, bytes)
+        guid = hwaddr[12:]
+        return Rule(
+            f"{words} (GUID {guid.hex()})",
+            lambda found: (
+                isinstance(found, str) and holds(ipaddress.IPv6Address(found).packed[8:], guid)
+            ),
+        )
+
+    return Derived(words, rule)
+
+
+def _is_guid(identifier: bytes, guid: bytes) -> bool:
+    return (identifier[0] | UNIVERSAL, identifier[1:]) == (guid[0] | UNIVERSAL, guid[1:])
+
+
+OF_GUID: Final = _identifier_rule(
+    "an interface identifier of the port GUID, or one that is no EUI-64 of a MAC",
+    lambda identifier, guid: _is_guid(identifier, guid) or identifier[3:5] != b"\xff\xfe",
+)
+UNIVERSAL_IF_OF_GUID: Final = _identifier_rule(
+    "an interface identifier that has the universal bit if it is the port GUID",
+    lambda identifier, guid: not _is_guid(identifier, guid) or bool(identifier[0] & UNIVERSAL),
+)

@@ -11,12 +11,12 @@ Test(
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from ipoibu.conform.link import QueuePair
-from ipoibu.conform.packet import Given, Layer, Packet
+from ipoibu.conform.packet import Cut, Given, Layer, Packet, Symbol
 from ipoibu.conform.symbols import PEER_HW
 
 
@@ -48,7 +48,10 @@ class Need(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a packet, whose encapsulation header a test may leave away, to a hardware address or IP group."""
+    """Send a packet to a hardware address or IP group.
+
+    A test may leave the encapsulation header away. A packet without any layer goes out as it is.
+    """
 
     packet: What
     to: Given = PEER_HW
@@ -138,6 +141,35 @@ class Act:
 Step = Send | Expect | Silence | Wait | Answer | Join | Connect | Establish | Act
 
 
+_NEEDS: Final = {
+    "me4": Need.IPV4,
+    "peer4": Need.IPV4,
+    "free4": Need.IPV4,
+    "me6": Need.IPV6,
+    "peer6": Need.IPV6,
+    "free6": Need.IPV6,
+    "me6_global": Need.GLOBAL_IPV6,
+    "peer6_global": Need.GLOBAL_IPV6,
+}
+"""What a symbol stands for only if the peer has such an address."""
+
+
+def _needs_of(step: Step) -> Iterator[Need]:
+    """Yield what the symbols in a step need."""
+    packets = [step.packet] if isinstance(step, Send | Expect | Silence) else []
+    while packets:
+        what = packets.pop()
+        packet = what if isinstance(what, Packet) else Packet((what,))
+        for layer in packet.layers:
+            for value in layer.values.values():
+                if isinstance(value, Symbol) and value.name in _NEEDS:
+                    yield _NEEDS[value.name]
+        if isinstance(packet.payload, Cut):
+            packets.append(packet.payload.of)
+    if isinstance(step, Act):
+        yield Need.HELPER
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Test:
     """`id` is unique; `clauses` are ids of docs/understand/conformance.md, or of this suite, at least one."""
@@ -164,7 +196,7 @@ class Test:
         destructive: bool = False,
     ) -> None:
         """`clauses` are words; a tuple of steps counts as its steps. The needs of IP versions follow from
-        the symbols."""
+        the symbols, and that of a helper from its acts; `needs` are further ones."""
         flat: list[Step] = []
         for it in steps:
             flat.extend(it if isinstance(it, tuple) else (it,))
@@ -175,5 +207,6 @@ class Test:
         set_(self, "source", source)
         set_(self, "title", title)
         set_(self, "steps", tuple(flat))
-        set_(self, "needs", frozenset(needs))
+        derived = (need for step in flat for need in _needs_of(step))
+        set_(self, "needs", frozenset((*needs, *derived)))
         set_(self, "is_destructive", destructive)

@@ -78,9 +78,7 @@ class Tester:
     def send(self, what: What, to: Given, by: QueuePair = QueuePair.MINE) -> None:
         """`KeyError`: the run does not know a symbol; `CannotSend`: the link cannot do so."""
         packet = (what if isinstance(what, Packet) else Packet((what,))).resolved(self.names)
-        if FIRST_LAYOUT[by] is ENCAP and (
-            not packet.layers or packet.layers[0].layout is not ENCAP
-        ):
+        if FIRST_LAYOUT[by] is ENCAP and packet.layers and packet.layers[0].layout is not ENCAP:
             packet = Packet((encap(), *packet.layers), packet.payload)
         raw = build(packet)
         target = self.hwaddr(to)

@@ -3,9 +3,10 @@
 
 Where to look:
 
+- `rfc4391`: frames, hardware addresses, groups and the MTU
 - `rfc826`: ARP on InfiniBand links
 
-It imports: `conform.headers`, `conform.packet`, `conform.symbols`, `conform.test`.
+It imports: `conform.headers`, `conform.link`, `conform.packet`, `conform.symbols`, `conform.test`.
 
 Not here:
 

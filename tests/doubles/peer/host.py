@@ -14,7 +14,7 @@ from tests.doubles.peer.wire import Wire
 
 HWADDR: Final = bytes.fromhex("00004242" + "fe80000000000000" + "021122fffe334455")
 IPV4: Final = "10.1.2.3"
-IPV6: Final = "fe80::11:22ff:fe33:4455"
+IPV6: Final = "fe80::211:22ff:fe33:4455"  # of the GUID
 IPV6_GLOBAL: Final = "2001:db8:7::11"
 
 Part = Callable[[bytes, bytes, str], bool]
@@ -34,9 +34,13 @@ class Host:
         self.deviation: Final = deviation
         self.asked: Final[set[str]] = set()  # the names that the parts have asked for
         self.hwaddr = HWADDR
+        if self.deviates("GID of another prefix"):
+            self.hwaddr = HWADDR[:4] + bytes.fromhex("fec0000000000001") + HWADDR[12:]
+        self.last_sender = bytes(20)  # of the last frame
+        self._dead_until_s = 0.0
         self.flags = 0x80
         self.ipv4 = IPV4
-        self.ipv6: Final = [IPV6, IPV6_GLOBAL]
+        self.ipv6: Final = [self._link_local(), IPV6_GLOBAL]
         self.groups: Final = {
             "255.255.255.255",
             "224.0.0.1",
@@ -55,6 +59,13 @@ class Host:
         self.on_message: Callable[[bytes, bytes, int], None] = lambda frame, sender, qpn: None
         self.drops = 0
         wire.host = self
+
+    def _link_local(self) -> str:
+        if self.deviates("identifier without the universal bit"):
+            return "fe80::11:22ff:fe33:4455"
+        if self.deviates("identifier of another GUID"):
+            return "fe80::211:22ff:fe33:4466"
+        return IPV6
 
     def deviates(self, name: str) -> bool:
         """Return whether this is the deviation that the host has."""
@@ -75,16 +86,31 @@ class Host:
         mine = {group_hwaddr(it, self.wire.params)[4:] for it in self.groups}
         if dgid != self.hwaddr[4:] and dgid not in mine:
             return
+        if self.wire.now() < self._dead_until_s:
+            return
         if len(frame) < 4:
+            if self.deviates("stops for a while at a frame of 3 bytes") and len(frame) == 3:
+                self._dead_until_s = self.wire.now() + 2.9
             return
         if frame[2:4] != b"\0\0" and self.deviates("drops a frame whose reserved bits are set"):
             return
-        handler = self.by_type.get(int.from_bytes(frame[:2], "big"))
+        if len(frame) >= self.wire.params.mtu and self.deviates("counts the header into the MTU"):
+            return
+        self.last_sender = sender
+        handler = self._handler(frame)
         if handler is None:
             self.drops += 1
             return
         to = "multicast" if dgid[0] == 0xFF else "unicast"
         handler(frame[4:], sender, to)
+
+    def _handler(self, frame: bytes) -> Callable[[bytes, bytes, str], None] | None:
+        kind = int.from_bytes(frame[:2], "big")
+        if kind not in self.by_type and self.deviates("takes an unknown type for IPv4"):
+            kind = 0x0800
+        if kind == 0x86DD and frame[4:5] == b"\x45" and self.deviates("takes IPv4 of type IPv6"):
+            kind = 0x0800
+        return self.by_type.get(kind)
 
     def send_frame(self, to: bytes, kind: int, body: bytes) -> None:
         """Send what follows the encapsulation header to a hardware address."""

@@ -50,9 +50,13 @@ class Ipv4Part:
         self.send(source, 1, reply)
 
     def send(self, target: str, protocol: int, message: bytes, ttl: int = 64) -> None:
-        host = self._host
-        addresses = ipaddress.IPv4Address(host.ipv4).packed + ipaddress.IPv4Address(target).packed
+        self._host.send_ip(target, self.pack(target, protocol, message, ttl))
+
+    def pack(self, target: str, protocol: int, message: bytes, ttl: int = 64) -> bytes:
+        """Return a packet of ours."""
+        addresses = (
+            ipaddress.IPv4Address(self._host.ipv4).packed + ipaddress.IPv4Address(target).packed
+        )
         head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(message), 0, 0, ttl, protocol, 0)
         total = checksum(head + addresses)
-        packet = head[:10] + total.to_bytes(2, "big") + addresses + message
-        host.send_ip(target, packet)
+        return head[:10] + total.to_bytes(2, "big") + addresses + message

@@ -11,6 +11,7 @@ from tests.doubles.peer.host import Host
 from tests.doubles.peer.ipv4 import Ipv4Part
 from tests.doubles.peer.ipv6 import Ipv6Part
 from tests.doubles.peer.nd import NdPart
+from tests.doubles.peer.pings import PingPart
 from tests.doubles.peer.wire import Wire
 
 
@@ -19,6 +20,7 @@ class WholeHost(Host):
         super().__init__(wire, deviation)
         self.arp = ArpPart(self)
         self.ip = Ipv4Part(self)
+        self.pings = PingPart(self, self.ip)
         self.nd = NdPart(self)
         self.ip6 = Ipv6Part(self)
 
