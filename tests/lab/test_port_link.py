@@ -4,10 +4,11 @@
 import ipaddress
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ipoibu.lab.machines.runner import INFINIBAND, python, run, shell
+from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, python, run, shell, source
 
 pytestmark = pytest.mark.lab
 
@@ -32,6 +33,29 @@ def test_the_kernels_ipoib_answers_each_queue_pair(lab_kernel: Path, tmp_path: P
         "rxe0/1 (InfiniBand), GID fe80::ff:fe00:1, P_Key 0xffff"
     )
     assert report["mtu"] in (2044, 4092)
+    check(report)
+    assert "ib_cm" in report["gsi"]
+
+
+def test_ipoibu_answers_each_queue_pair_of_a_roce_port(lab_kernel: Path, tmp_path: Path) -> None:
+    """Address handles come later than the sends that need them, where the kernel looks for a MAC address."""
+    asker = python("tests.lab.scenarios.port_link:run", "rxe0", "10.9.0.1", "10.9.0.2")
+    prelude = source(SCENARIOS / "verbs_host.sh")
+    grade = f'{prelude}as_host rxe0 meet up; "$@"; status=$?; meet done; exit $status'
+    host = f"{prelude}host() {{ ib_up soft:vec0; meet up; meet done; ib_down; }}; as_host soft:vec0 host"
+    first, second = run(
+        lab_kernel, [[*shell(grade), "lab", *asker], shell(host)], directory=tmp_path
+    )
+    second.check()
+    report = json.loads(first.check().output.splitlines()[-1])
+    assert report["description"].startswith("rxe0/1 (Ethernet on vec0), GID fe80::ff:fe00:1")
+    assert report["mtu"] == 2044
+    check(report)
+    assert "rdma_cm" in report["gsi"]
+
+
+def check(report: dict[str, Any]) -> None:
+    """Compare the ARP replies of the second machine with what the link says of their sender and receiver."""
     for number, frame, sender, gid in zip(
         report["numbers"], report["frames"], report["senders"], report["gids"], strict=True
     ):
@@ -40,5 +64,4 @@ def test_the_kernels_ipoib_answers_each_queue_pair(lab_kernel: Path, tmp_path: P
         assert int(peer[2:8], 16) == sender
         assert (target[2:], frame[64:72], frame[112:]) == (number[2:], "0a090002", "0a090001")
     assert "P_Key" in report["wrong_pkey"]  # rxe's table has one
-    assert "ib_cm" in report["gsi"]
     assert report["connection"]
