@@ -6,10 +6,12 @@ results to compare are ratios to kernel VXLAN of the same round, and the forward
 
 Where to look:
 
+- `comparison`: two results compared, figure by figure
 - `contender`: contenders
 - `echo`: UDP messages, one at a time
 - `environment`: the machine and the programs behind a result
 - `html_report`: a report as one HTML file that fetches nothing
+- `interval`: confidence intervals, and the rounds that a difference needs
 - `machines`: ipoibu beside the kernel's own ib_ipoib, on the same software HCA in the same lab machines
 - `picture`: bars, curves and intervals as SVG text for a page
 - `plot`: draws a report as PNG pictures

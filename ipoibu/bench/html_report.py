@@ -22,8 +22,8 @@ from ipoibu.bench.picture import Picture
 _NUMBER: Final = re.compile(r"[-+]?\d[\d ,]*(?:\.\d+)?(?:e[-+]?\d+)? ?%?|-")
 # The colours of words that judge, whichever table they stand in
 _JUDGED: Final = {
-    **dict.fromkeys(("met", "pass", "faster"), "good"),
-    **dict.fromkeys(("not met", "fail", "slower"), "bad"),
+    **dict.fromkeys(("met", "pass", "faster", "better"), "good"),
+    **dict.fromkeys(("not met", "fail", "slower", "worse"), "bad"),
     **dict.fromkeys(("warn", "skip"), "fair"),
 }
 _STYLE: Final = """
@@ -115,8 +115,11 @@ def _json(results: Any) -> str:
 
 
 def _environment(environment: Mapping[str, Any]) -> str:
-    rows = [(key.replace("_", " "), _plain(value)) for key, value in environment.items()]
-    return _table(Table(("environment", ""), rows)) if rows else ""
+    rows = "".join(
+        f"<tr><td>{escape(key.replace('_', ' '))}</td><td>{escape(_plain(value))}</td></tr>\n"
+        for key, value in environment.items()
+    )
+    return f"<table><caption>Environment</caption>\n<tbody>{rows}</tbody></table>" if rows else ""
 
 
 def _plain(value: Any) -> str:

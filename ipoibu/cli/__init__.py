@@ -5,6 +5,7 @@ Where to look:
 
 - `__main__`: python -m ipoibu.cli
 - `bench`: ipoibu bench
+- `bench_compare`: ipoibu bench compare
 - `capture`: ipoibu capture
 - `child`: ipoibu child
 - `completion`: ipoibu completion

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipoibu.base.errors import UsageError
+from ipoibu.cli import bench_compare
 
 if TYPE_CHECKING:
     from ipoibu.bench.html_report import Section
@@ -20,6 +21,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "bench",
         help="measure the data path beside VXLAN and others",
+        usage="ipoibu bench [options] [compare ...]",
         description="Measure throughput, latency, CPU time, memory and scale beside kernel VXLAN and"
         " others, in turn, in network namespaces of this machine. Takes about five minutes.",
     )
@@ -63,6 +65,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         " (docs/understand/kernel.md)",
     )
     parser.set_defaults(run=run)
+    bench_compare.add(parser.add_subparsers(metavar="ACTION", dest="action", prog="ipoibu bench"))
 
 
 def _number(option: str, text: str | None, default: int) -> int:
