@@ -33,6 +33,11 @@ def test_percentiles_are_by_nearest_rank() -> None:
     assert [percentile(figures, p) for p in (0, 5, 30, 40, 50, 100)] == [15, 15, 20, 20, 35, 50]
 
 
+def test_a_rank_that_is_whole_is_not_rounded_up() -> None:
+    """99.9 / 100 * 2000 is a little more than 1998 in floating point."""
+    assert percentile([float(number) for number in range(1, 2001)], 99.9) == 1998
+
+
 def test_a_percentile_of_nothing_is_an_error() -> None:
     with pytest.raises(ValueError, match="of nothing"):
         percentile([], 50)
