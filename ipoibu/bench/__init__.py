@@ -15,6 +15,7 @@ Where to look:
 - `machines`: ipoibu beside the kernel's own ib_ipoib, on the same software HCA in the same lab machines
 - `picture`: bars, curves and intervals as SVG text for a page
 - `plot`: draws a report as PNG pictures
+- `procedures`: throughput, latency and TCP as RFC 2544 and RFC 6349 measure them
 - `process`: CPU time and memory of a process, from /proc
 - `relay`: a process that joins a TUN in each of two network namespaces
 - `report`: the result of a run

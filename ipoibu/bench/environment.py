@@ -32,6 +32,7 @@ def environment() -> dict[str, Any]:
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "command": shlex.join(["ipoibu", *sys.argv[1:]]),
         "cpu": parse_cpu(Path("/proc/cpuinfo").read_text()) or platform.machine(),
+        "hypervisor": parse_hypervisor(Path("/proc/cpuinfo").read_text()),
         "cpus": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -51,6 +52,13 @@ def parse_cpu(text: str) -> str:
         if key.strip() == "model name":
             return value.strip()
     return ""
+
+
+def parse_hypervisor(text: str) -> bool:
+    """Return whether the CPU is a virtual one, from the text of /proc/cpuinfo of x86."""
+    return any(
+        "hypervisor" in line.split() for line in text.splitlines() if line.startswith("flags")
+    )
 
 
 def _own_version() -> str | None:

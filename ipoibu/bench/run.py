@@ -104,6 +104,23 @@ def run(plan: Plan, log: Callable[[str], None]) -> dict[str, Any]:
 def contest(
     contenders: Sequence[Contender], plan: Plan, log: Callable[[str], None]
 ) -> tuple[dict[str, list[Sample]], dict[str, str], dict[str, str]]:
+    """Measure everything of each contender in its turns."""
+    return take_turns(
+        contenders,
+        lambda contender, lab: turn(contender, lab, plan),
+        plan.rounds,
+        plan.underlay,
+        log,
+    )
+
+
+def take_turns(
+    contenders: Sequence[Contender],
+    take: Callable[[Contender, NamespaceLab], Sample],
+    rounds: int,
+    underlay_name: str,
+    log: Callable[[str], None],
+) -> tuple[dict[str, list[Sample]], dict[str, str], dict[str, str]]:
     """Return the samples of each contender, one for each round, and the reasons of the absent and
     the failed ones.
 
@@ -116,25 +133,27 @@ def contest(
     runs: dict[str, list[Sample]] = {}
     absent: dict[str, str] = {}
     failed: dict[str, str] = {}
-    below = underlay(plan.underlay)
+    below = underlay(underlay_name)
     if below is not None:  # the other contenders use IPv4
         below = replace(below, versions=(4, 6))
     with NamespaceLab(2, start=False, underlay=below) as lab:
         if below is None:
             number_wire(lab)
-        for number in range(1, plan.rounds + 1):
+        for number in range(1, rounds + 1):
             for contender in contenders:
                 name = contender.name
                 if name in absent or name in failed:
                     continue
                 try:
-                    runs.setdefault(name, []).append(turn(contender, lab, plan))
+                    runs.setdefault(name, []).append(take(contender, lab))
                 except Absent as error:
                     absent[name] = str(error)
+                except UsageError:
+                    raise
                 except (IpoibuError, OSError) as error:
                     failed[name] = str(error)
                 wrong = absent.get(name) or failed.get(name)
-                log(f"round {number} of {plan.rounds}: {name}" + (f": {wrong}" if wrong else ""))
+                log(f"round {number} of {rounds}: {name}" + (f": {wrong}" if wrong else ""))
     return {name: samples for name, samples in runs.items() if samples}, absent, failed
 
 

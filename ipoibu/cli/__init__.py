@@ -6,6 +6,7 @@ Where to look:
 - `__main__`: python -m ipoibu.cli
 - `bench`: ipoibu bench
 - `bench_compare`: ipoibu bench compare
+- `bench_procedures`: the options of ipoibu bench --rfc2544 and --rfc6349
 - `capture`: ipoibu capture
 - `child`: ipoibu child
 - `completion`: ipoibu completion

@@ -7,10 +7,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ipoibu.base.errors import UsageError
-from ipoibu.cli import bench_compare
+from ipoibu.cli import bench_compare, bench_procedures
 
 if TYPE_CHECKING:
     from ipoibu.bench.html_report import Section
@@ -64,6 +64,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         help="measure beside the kernel's own ib_ipoib in virtual machines instead"
         " (docs/understand/kernel.md)",
     )
+    bench_procedures.add_options(parser)
     parser.set_defaults(run=run)
     bench_compare.add(parser.add_subparsers(metavar="ACTION", dest="action", prog="ipoibu bench"))
 
@@ -95,6 +96,28 @@ def _in_machines(options: argparse.Namespace) -> int:
     return 0
 
 
+def _procedure(options: argparse.Namespace, chosen: Literal["rfc2544", "rfc6349"]) -> int:
+    from ipoibu.bench.procedures import report
+    from ipoibu.bench.procedures.run import run as measure
+    from ipoibu.cli.interrupts import Interrupts
+    from ipoibu.lab.user_namespace import enter_user_namespace
+
+    plan = bench_procedures.plan(
+        options,
+        chosen,
+        rounds=_number("--rounds", options.rounds, 1),
+        seconds=_number("--seconds", options.seconds, 0) or None,
+        streams=_number("--streams", options.streams, 1),
+        only=_names(options.only),
+    )
+    enter_user_namespace()
+    with Interrupts():
+        result = measure(plan, _log)
+    print(report.table(result))
+    _save(result, options, f"ipoibu bench --{chosen}", report.sections(result))
+    return 1 if result["failed"] else 0
+
+
 def _names(text: str | None) -> tuple[str, ...]:
     return tuple(filter(None, (text or "").split(",")))
 
@@ -124,9 +147,12 @@ def run(options: argparse.Namespace) -> int:
     from ipoibu.lab.user_namespace import enter_user_namespace
 
     quick = options.quick
+    chosen = bench_procedures.procedure(options)
     for file in (options.json, options.html):
         if file is not None:
             file.open("a").close()  # a missing directory fails before minutes of work
+    if chosen is not None:
+        return _procedure(options, chosen)
     if options.lab:
         return _in_machines(options)
     plan = Plan(

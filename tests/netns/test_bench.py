@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from ipoibu.bench.contender import Absent, Contender, Ipoibu, Relay, number_wire, wait_answer
+from ipoibu.bench.procedures import run as procedure
+from ipoibu.bench.procedures.report import table
+from ipoibu.bench.procedures.times import Times
 from ipoibu.bench.run import CONTENDERS, Plan, contest
 from ipoibu.bench.sandboxes import Pasta, Run, Slirp4netns
 from ipoibu.bench.traffic import request_response, tcp
@@ -87,6 +90,45 @@ def test_the_programs_run_in_sandboxes_of_contenders_without_privilege(
     assert sample["tcp_gbit_s"] > 0
     assert sample["tcp_ns_per_byte"] > 0
     assert sample["rr_p50_us"] > 0
+
+
+BRIEF = Times(0.05, 0.02, 0.1, 1, 0.01, 2, 0.3)
+
+
+def test_frames_of_known_sizes_cross_the_link_and_the_control() -> None:
+    plan = procedure.Plan("rfc2544", BRIEF, only=("datagram",), sizes=(512, 4000))
+    report = procedure.run(plan, print)
+    assert (report["absent"], report["failed"]) == ({}, {})
+    assert list(report["runs"]) == ["datagram", "control"]
+    for name, (sample,) in report["runs"].items():
+        (details,) = report["details"][name]
+        assert list(details["sizes"]) == ["512"]  # 4000 bytes do not fit into the link's packets
+        seen = details["sizes"]["512"]
+        assert 0 < sample["throughput_512_frames_s"] <= seen["full_speed_frames_s"]
+        passed = [it for it in seen["trials"] if it["sent"] == it["received"] > 0]
+        assert passed
+        assert seen["delays"][0]["count"] > 1
+        assert 0 < sample["latency_512_us"] <= sample["latency_worst_512_us"]
+        assert len(seen["back_to_back"]["each"]) == 2
+        assert seen["loss"][0]["percent"] == 100
+    assert report["details"]["datagram"][0]["mtu"] == 2044
+    assert "virtual" in table(report) or not report["environment"]["hypervisor"]
+
+
+def test_tcp_has_the_metrics_of_its_rfc() -> None:
+    report = procedure.run(procedure.Plan("rfc6349", BRIEF, only=("datagram",), streams=2), print)
+    assert (report["absent"], report["failed"]) == ({}, {})
+    (sample,), (control,) = report["runs"]["datagram"], report["runs"]["control"]
+    assert (sample["path_mtu"], control["path_mtu"]) == (2044, 65535)
+    for each in (sample, control):
+        assert each["tcp_gbit_s"] > 0
+        assert each["transfer_time_ratio"] > 0
+        assert 0 < each["tcp_efficiency_percent"] <= 100
+        assert each["bdp_bytes"] > 0
+    told = report["details"]["datagram"][0]["transfer"]
+    assert told["sent"] >= told["bytes"] > 0
+    assert told["mss"] == 2044 - 52  # headers of IPv4 and TCP, and its time stamps
+    assert "TCP, 2 streams" in table(report)
 
 
 def test_a_contender_for_more_cpus_than_there_are_is_absent(
