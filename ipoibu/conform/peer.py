@@ -6,8 +6,8 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-FREE4_COUNT = 64
-"""The tester uses so many IPv4 addresses of the peer's network, one after the other."""
+FREE4_COUNT = 125
+"""The tester uses twice as many IPv4 addresses of the peer's network, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,13 @@
 Where to look:
 
 - `rfc4391`: frames, hardware addresses, groups and the MTU
+- `rfc4443`: ICMPv6
+- `rfc8200`: IPv6, its extension headers and fragments
+- `rfc8201`: path MTU discovery for IPv6
 - `rfc826`: ARP on InfiniBand links
 
-It imports: `conform.headers`, `conform.link`, `conform.packet`, `conform.symbols`, `conform.test`.
+It imports: `conform.headers`, `conform.layout`, `conform.link`, `conform.packet`, `conform.symbols`,
+`conform.test`.
 
 Not here:
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.doubles.peer import ipv6
+
 LINK: Final = {
     "ARP of hardware type 1": "R1",
     "ARP with an unknown flag": "A2",
@@ -52,4 +54,7 @@ LINK: Final = {
 }
 """Frames, hardware addresses, groups and ARP: RFC 4391, RFC 826."""
 
-DEVIATIONS: Final = LINK
+DEVIATIONS: Final = {
+    **LINK,
+    **ipv6.DEVIATIONS,
+}

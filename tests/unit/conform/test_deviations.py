@@ -16,7 +16,7 @@ from tests.doubles.peer.wire import Wire
 def grade(deviation: str | None) -> list[Verdict]:
     wire = Wire()
     host = WholeHost(wire, deviation)
-    around = Surroundings([f"10.1.2.{number}" for number in range(100, 200)], seed=1)
+    around = Surroundings([f"10.1.2.{number}" for number in range(4, 254)], seed=1)
     suite = Suite(wire, peer_of(host), around, host.helper(), is_destructive=True)
     return suite.run(all_tests())
 
