@@ -11,6 +11,7 @@ Where to look:
 - `child`: ipoibu child
 - `completion`: ipoibu completion
 - `config`: ipoibu config check
+- `conform`: ipoibu conform
 - `conn`: ipoibu conn
 - `doctor`: ipoibu doctor
 - `down`: ipoibu down
@@ -47,7 +48,8 @@ Where to look:
 - `up`: ipoibu up
 - `view`: the common part of show, neigh, mcast, conn and stats
 
-It imports: `base`, `bench`, `daemon`, `doctor`, `fabric`, `host`, `importer`, `lab`, `rootless`.
+It imports: `base`, `bench`, `conform`, `daemon`, `doctor`, `fabric`, `host`, `importer`, `lab`,
+`rootless`.
 
 Not here:
 

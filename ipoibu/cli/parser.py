@@ -17,6 +17,7 @@ COMMANDS: Final = (
     "child",
     "lab",
     "bench",
+    "conform",
     "status",
     "show",
     "neigh",

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as xml
 from ipoibu.conform.clauses import listed
 from ipoibu.conform.verdict import Outcome, Verdict
 
+WIDTH: Final = 100  # of text in Markdown, characters
 LINES_MAX: Final = 40  # of a transcript, in Markdown and text; JSON has all of it
 _ILLEGAL: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32)), "?")
 
@@ -129,34 +130,57 @@ def details(run: Run, verdict: Verdict) -> str:
     return f"{_transcript(verdict)}\nrepeat: {run.repeat} --only {verdict.test.id}"
 
 
-def markdown(run: Run, facts: Mapping[str, str] | None = None) -> str:
-    """Return a page: the counts, each clause with its outcome, each failure with what was sent and heard."""
-    rows = [("peer", f"{run.peer} ({run.hwaddr})"), ("tester", run.link), ("mode", run.mode)]
-    rows += list((facts or {}).items())
-    parts = [f"# {run.peer}\n", _table(("", ""), rows), f"{summary(run)}.\n", "## Clauses\n"]
-    shown = [it for it in clause_outcomes(run.verdicts) if it["outcome"] != "not run"]
-    parts.append(
+def page(title: str, report: Mapping[str, Any], known: Mapping[str, Mapping[str, str]]) -> str:
+    """Return a page of Markdown from what `as_json` returns.
+
+    `known` has, by a test's id, what somebody has found out about its failure: the source, whether it
+    matters, what to report, in this order.
+    """
+    tests: Sequence[Mapping[str, Any]] = report["tests"]
+    counts = ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count)
+    parts = [
+        f"# {title}\n",
+        _wrapped(
+            f"Graded by `ipoibu conform` from {report['link']}: {len(tests)} tests, {counts}. Each failed"
+            " test failed twice, and the host answered pings all the time unless a reason says otherwise."
+        ),
+        "## Clauses\n",
         _table(
-            ("clause", "source", "level", "verdict", "demand"),
-            [(it["id"], it["source"], it["level"], it["outcome"], it["demand"]) for it in shown],
-        )
-    )
-    for outcome, title in ((Outcome.FAIL, "Failures"), (Outcome.WARN, "Warnings")):
-        found = [it for it in run.verdicts if it.outcome is outcome]
-        parts += [f"## {title}\n"] if found else []
+            ("clause", "source", "level", "verdict"),
+            [
+                (it["id"], it["source"], it["level"], it["outcome"])
+                for it in report["clauses"]
+                if it["outcome"] in _JUDGED
+            ],
+        ),
+    ]
+    for outcome, heading in (("fail", "Failures"), ("warn", "Warnings")):
+        found = [it for it in tests if it["outcome"] == outcome]
+        parts += [f"## {heading}\n"] if found else []
         for it in found:
-            parts.append(
-                f"### {it.test.id}: {it.test.title}\n\n"
-                + "\n".join(textwrap.wrap(f"{', '.join(it.test.clauses)}, {it.test.source}.", 99))
-                + "\n\n"
-                + "\n".join(textwrap.wrap(it.reason, 99, break_on_hyphens=False))
-                + f"\n\n```\n{_transcript(it)}\n```\n"
+            parts.append(f"### {it['id']}: {it['title']}\n")
+            parts.append(_wrapped(f"{', '.join(it['clauses'])} ({it['source']}). {it['reason']}."))
+            for name, text in known.get(it["id"], {}).items():
+                parts.append(_wrapped(f"{name.capitalize()}: {text}"))
+            lines = [line for line in it["transcript"] if line["mark"] != "-"]
+            shown = "\n".join(
+                f"{line['at_s']:8.3f} s {line['mark']} {line['words']}"
+                for line in lines[:LINES_MAX]
             )
-    left = [it for it in run.verdicts if it.outcome is Outcome.NOT_APPLICABLE]
+            parts.append(f"```\n{shown}\n```\n")
+    left = [it for it in tests if it["outcome"] == "not applicable"]
     if left:
         parts.append("## Not applicable\n")
-        parts.append(_table(("test", "why"), [(it.test.id, it.reason) for it in left]))
+        parts.append(_table(("test", "why"), [(it["id"], it["reason"]) for it in left]))
     return "\n".join(parts)
+
+
+_JUDGED: Final = ("pass", "fail", "warn")
+
+
+def _wrapped(text: str) -> str:
+    lines = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
