@@ -37,6 +37,26 @@ def test_the_kernels_ipoib_answers_each_queue_pair(lab_kernel: Path, tmp_path: P
     assert "ib_cm" in report["gsi"]
 
 
+def test_the_kernel_accepts_a_connection_and_answers_what_comes_by_it(
+    lab_kernel: Path, tmp_path: Path
+) -> None:
+    """C8: without its ib_cm the tester's machine leaves queue pair 1 to the tester."""
+    asker = python("tests.lab.scenarios.port_link:connect", "rxe0", "10.9.0.1", "10.9.0.2")
+    tester = [*shell(f'{PREPARE} meet up; "$@"; status=$?; meet done; exit $status'), "lab", *asker]
+    kernel = f"""{PREPARE} echo connected >/sys/class/net/ib0/mode; ip link set ib0 up
+        ip addr add 10.9.0.2/24 dev ib0; meet up; meet done"""
+    first, second = run(
+        lab_kernel,
+        [tester, shell(kernel)],
+        kernel_arguments=[(*INFINIBAND, "initcall_blacklist=ib_cm_init"), INFINIBAND],
+        directory=tmp_path,
+    )
+    second.check()
+    report = json.loads(first.check().output.splitlines()[-1])
+    assert report["queue_pair"] == "MINE"
+    assert bytes.fromhex(report["frame"])[24:26] == bytes(2)  # an echo reply
+
+
 def test_ipoibu_answers_each_queue_pair_of_a_roce_port(lab_kernel: Path, tmp_path: Path) -> None:
     """Address handles come later than the sends that need them, where the kernel looks for a MAC address."""
     asker = python("tests.lab.scenarios.port_link:run", "rxe0", "10.9.0.1", "10.9.0.2")

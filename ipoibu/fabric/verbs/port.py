@@ -368,9 +368,10 @@ class VerbsUd(PlainFabric):
     def close(self) -> None:
         """Destroy the queue pair and all that belongs to it. Safe to repeat."""
         self._port.forget(self)
+        for mgid in list(self._groups):
+            self.detach(mgid)  # no device destroys a queue pair with groups
         self._close_tx_queues()
         self._undo.close()
-        self._groups.clear()
 
 
 def _pkey_index(port: VerbsPort, device: VerbsDevice, params: PartitionParams) -> int:

@@ -362,6 +362,13 @@ def test_a_membership_that_fails_says_why(ud: VerbsUd) -> None:
     assert compiled(ud).log == []
 
 
+def test_the_end_detaches_what_is_still_attached(ud: VerbsUd) -> None:
+    """The kernel answers EBUSY to the end of a queue pair with groups."""
+    ud.attach(GROUP)
+    ud.close()
+    assert compiled(ud).log[:2] == [("attach", GROUP.raw, 0), ("detach", GROUP.raw, 0)]
+
+
 def test_a_detachment_that_fails_is_logged(ud: VerbsUd, caplog: pytest.LogCaptureFixture) -> None:
     ud.attach(GROUP)
     compiled(ud).errors["detach"] = OSError(errno.EIO, "the device is gone")
