@@ -29,7 +29,8 @@ def add(actions: argparse._SubParsersAction[Parser]) -> None:
         description="Build a kernel unless it is in the cache (minutes, on Debian), and print its path.",
     )
     build.add_argument(
-        "--to",
+        "--output",
+        "--to",  # its name in earlier checkouts; 0.3 does without it
         metavar="DIRECTORY",
         type=Path,
         help="also write it there for others to fetch: a directory, an archive, its source, SHA-256 of all",
@@ -37,12 +38,12 @@ def add(actions: argparse._SubParsersAction[Parser]) -> None:
     build.add_argument(
         "--without-source",
         action="store_true",
-        help="with --to: no source; GPL-2.0 asks of who publishes the kernel to offer it otherwise",
+        help="with --output: no source; GPL-2.0 asks of who publishes the kernel to offer it otherwise",
     )
     fetch = verbs.add_parser(
         "fetch",
         help="take a kernel that somebody has built",
-        description="Check a kernel that `build --to` has written, take it into the cache, and print its"
+        description="Check a kernel that `build --output` has written, take it into the cache, and print its"
         " path.",
     )
     fetch.add_argument("source", metavar="SOURCE", help="a directory, an archive, or its URL")
@@ -103,12 +104,12 @@ def _build(options: argparse.Namespace) -> int:
     from ipoibu.lab.machines import kernels
     from ipoibu.lab.machines.kernel_archive import publish
 
-    if options.without_source and options.to is None:
-        raise UsageError("--without-source needs --to")
+    if options.without_source and options.output is None:
+        raise UsageError("--without-source needs --output")
     kernel = kernels.build(options.kernel, options.flavour)
-    if options.to is None:
+    if options.output is None:
         return _print(kernel, options)
-    made = publish(kernel, options.to, with_source=not options.without_source)
+    made = publish(kernel, options.output, with_source=not options.without_source)
     if options.json:
         print(json.dumps({**kernel.describe(), "written": [str(path) for path in made]}, indent=2))
     else:

@@ -79,8 +79,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--ipoib",
         metavar="KIND",
-        help="kernel (the default): the unmodified ib_ipoib; ipoibu; none; mixed; or a list with one for"
-        " each machine",
+        help="kernel (the default): the unmodified ib_ipoib; ipoibu; ipoibu:soft, on the built-in HCA; none;"
+        " mixed; or a list with one for each machine",
     )
     group.add_argument(
         "--run",
@@ -157,9 +157,7 @@ def _run_lab(options: argparse.Namespace) -> int:
     from ipoibu.lab.machines.runner import MEMORY_MIB
     from ipoibu.lab.machines.terminal import check_terminal, interact
 
-    for name in ("device", "check", "json"):
-        if vars(options)[name]:
-            raise UsageError(f"--{name} is for --guests without a number")
+    _refuse_with_number(options)
     guests = _number("guests", options.guests, len(NAMES))
     names = NAMES[:guests]
     scripts = [Script.parse(text, names) for text in options.run_scripts or ()]
@@ -171,7 +169,7 @@ def _run_lab(options: argparse.Namespace) -> int:
         check_terminal()
     timeout_s: float | None = _TIMEOUT_S if options.timeout is None else _seconds(options.timeout)
     live = Live(sys.stdout.buffer, with_names=bool(options.run_scripts))
-    if options.tap:
+    if options.tap or options.json:
         live.pause()
     roles = Roles(scripts)
     failure: LabError | None = None
@@ -199,8 +197,8 @@ def _run_lab(options: argparse.Namespace) -> int:
             with lab:
                 interrupts.check()
                 if not scripts and options.shell is None:
-                    _introduce(lab)
-                elif roles.run(lab, timeout_s) and options.shell is not None:
+                    _introduce(lab, quiet=options.tap or options.json)
+                if roles.run(lab, timeout_s) and options.shell is not None:
                     live.pause()
                     code = interact(lab[options.shell])
         except LabError as error:
@@ -213,10 +211,28 @@ def _run_lab(options: argparse.Namespace) -> int:
                 print(f"ipoibu lab: {lab.capture}", file=sys.stderr)
         interrupts.check()
         results = roles.results(lab)
+        code = roles.status(lab) or code
+        if options.json:
+            _print_json(lab, results, code, failure)
         _report(options, junit_file, results, failure)
     for failed in (it for it in results if it.failure is not None and it.culprit is None):
         print(f"ipoibu lab: machine {failed.name}: {failed.failure}", file=sys.stderr)
-    return roles.status(lab) or code
+    return code
+
+
+def _refuse_with_number(options: argparse.Namespace) -> None:
+    """`UsageError` for what only --guests without a number has, and for two reports on one stdout."""
+    for name in ("device", "check"):
+        if vars(options)[name]:
+            raise UsageError(f"--{name} is for --guests without a number")
+    if options.tap and options.json:
+        raise UsageError("--tap and --json are two reports: stdout has room for one")
+
+
+def _print_json(lab: Lab, results: Sequence[Result], status: int, failure: LabError | None) -> None:
+    from ipoibu.lab.machines.json_report import as_json
+
+    print(json.dumps(as_json(lab.plans, results, status, failure), indent=2), flush=True)
 
 
 def _junit_file(options: argparse.Namespace) -> AbstractContextManager[BinaryIO | None]:
@@ -245,10 +261,11 @@ def _report(
         sys.stdout.write(tap(results))
 
 
-def _introduce(lab: Lab) -> None:
+def _introduce(lab: Lab, *, quiet: bool) -> None:
     """Print each machine with its addresses, as it says itself, and its reach."""
     for machine in lab.guests:
-        print(f"{machine.name}  {machine.description}", flush=True)
+        if not quiet:
+            print(f"{machine.name}  {machine.description}", flush=True)
         machine.succeed(f"ip -brief address show dev {machine.interface}")
     first, *others = lab.guests
     for other in others:

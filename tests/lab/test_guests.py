@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -52,6 +53,20 @@ def test_roles_run_side_by_side_until_one_fails(lab_kernel: Path, tmp_path: Path
     for name in "abc":
         assert f"one {name}\n" in (kept / name / "output").read_text()
         assert "Linux version" in (kept / name / "kernel.log").read_text()
+
+
+def test_a_report_has_the_result_of_each_role(lab_kernel: Path) -> None:
+    done = lab("2", "--json", "--run", "a=echo one; exit 3", "--run", "b=sleep 1000")
+    assert done.returncode == 3
+    report = json.loads(done.stdout)
+    a, b = report["hosts"]
+    assert (report["ok"], report["status"], report["failure"]) == (False, 3, None)
+    assert (a["name"], a["ok"], a["status"], a["output"]) == ("a", False, 3, "one\n")
+    assert (b["ipv4"], b["status"], b["ended_by"]) == ("10.9.0.2", None, "a")
+    done = lab("2", "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["ok"]) == (0, True)
+    assert [(it["ok"], it["status"]) for it in report["hosts"]] == [(True, 0)] * 2
 
 
 def test_the_first_machine_runs_the_command_and_time_is_limited(lab_kernel: Path) -> None:
@@ -107,8 +122,9 @@ def test_an_interrupt_while_machines_boot_leaves_nothing(lab_kernel: Path, tmp_p
 @pytest.mark.parametrize(
     ("fabric", "mode", "ipoib"),
     [
-        ("ib", "connected", "kernel,ipoibu,ipoibu"),
-        ("roce", "datagram", "ipoibu"),
+        ("ib", "connected", "kernel,ipoibu,ipoibu:soft"),
+        ("ib", "datagram", "kernel,ipoibu:soft"),
+        ("roce", "datagram", "ipoibu,ipoibu:soft"),
         ("iwarp", "datagram", "ipoibu"),
     ],
 )
@@ -117,7 +133,7 @@ def test_ipoibu_runs_on_every_fabric(lab_kernel: Path, fabric: str, mode: str, i
     with Lab(guests, kernel=lab_kernel, fabric=fabric, mode=mode, ipoib=ipoib) as machines:
         first, *others = machines.guests
         for other in others:
-            first.wait_until_succeeds(f"ping -c 1 -W 5 {other.ipv4}", timeout=PATIENCE_S)
+            first.wait_until_succeeds(f"ping -c 1 -W 5 -s 4000 {other.ipv4}", timeout=PATIENCE_S)
         assert f"mode {mode}" in others[-1].succeed("ipoibu show ib0")
 
 

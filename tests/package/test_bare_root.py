@@ -38,7 +38,7 @@ def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = [sys.executable, str(PROJECT / "packaging/zipapp/build")]
     subprocess.run([*program, str(directory / "ipoibu-lab.pyz")], check=True)
     subprocess.run(lab("userland", "build", "--output", str(directory)), check=True)
-    kernel = lab("kernel", "build", "--without-source", "--to", str(directory))
+    kernel = lab("kernel", "build", "--without-source", "--output", str(directory))
     subprocess.run(kernel, check=True)
     sums = ["sh", "-c", "sha256sum ipoibu-lab.pyz *.tar.* | grep -v sha256 >SHA256SUMS"]
     subprocess.run(sums, cwd=directory, check=True)

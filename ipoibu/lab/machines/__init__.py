@@ -18,6 +18,7 @@ Where to look:
 - `capture`: what passed on the wire, in a file for Wireshark
 - `impairment`: what the wire does to frames, in the words of netem
 - `junit`: the results as JUnit XML
+- `json_report`: the results as JSON
 - `tap`: the results in the Test Anything Protocol
 - `memory`: where their memory is
 - `kinship`: what a process asks of the kernel about its children

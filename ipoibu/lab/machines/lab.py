@@ -43,17 +43,17 @@ class Lab(Starting):
     """Virtual machines on one wire, each with a kernel of its own; a context manager, which boots them.
 
     They are `lab.guests`, or `lab.a`, `lab.b` and so on. The words are those of `ipoibu lab --guests`:
-    `ipoib` is `kernel` (the unmodified ib_ipoib), `ipoibu`, `none`, `mixed`, or a list of these such as
-    `kernel,ipoibu`; `fabric` is `ib`, `roce` or `iwarp`; `mode` is `datagram` or `connected`;
-    `partitions` is a partitions.conf. `share` (`DIR` or `DIR:ro`) is /src in each machine: a writable copy,
-    or the directory itself, read-only. `output` is a new directory, which stays: /run/lab in the machines,
-    with each one's output and kernel log. `userland` has the machines' programs: `host`, `auto`, or the
-    directory, archive or URL of one. `kernel` is a release, or the path of a kernel; `flavour` is `lean`,
-    or `full` for what others' tests need; `init` is `systemd` for machines where that is process 1, which
-    are of the flavour full. `memory`, in MiB, is that of each machine. `impair` has netem's words, such as
-    `loss 1% delay 5ms` or `a:loss 5%`, which apply once the machines are set up. `capture` is the file for
-    the frames on the wire; `lab.capture` counts them. `print_output` gets what commands write as it
-    comes, on threads of the lab.
+    `ipoib` is `kernel` (the unmodified ib_ipoib), `ipoibu`, `ipoibu:soft` (on the built-in HCA), `none`,
+    `mixed`, or a list of these such as `kernel,ipoibu`; `fabric` is `ib`, `roce` or `iwarp`; `mode` is
+    `datagram` or `connected`; `partitions` is a partitions.conf. `share` (`DIR` or `DIR:ro`) is /src in each
+    machine: a writable copy, or the directory itself, read-only. `output` is a new directory, which stays:
+    /run/lab in the machines, with each one's output and kernel log. `userland` has the machines' programs:
+    `host`, `auto`, or the directory, archive or URL of one. `kernel` is a release, or the path of a kernel;
+    `flavour` is `lean`, or `full` for what others' tests need; `init` is `systemd` for machines where that is
+    process 1, which are of the flavour full. `memory`, in MiB, is that of each machine. `impair` has netem's
+    words, such as `loss 1% delay 5ms` or `a:loss 5%`, which apply once the machines are set up. `capture` is
+    the file for the frames on the wire; `lab.capture` counts them. `print_output` gets what commands write as
+    it comes, on threads of the lab.
 
     Enter it in a thread that outlives it: machines end with the thread that has started them. Any thread
     may use its machines. `UsageError` for wrong words, `LabError` if the host lacks something,
@@ -123,9 +123,10 @@ class Lab(Starting):
 
     def start(self) -> None:
         """Boot the machines, and return when each has its devices and addresses; `with` calls it."""
-        kinds = {it.kind for it in self.plans}
         self._root = choose_root(
-            self._userland, runs_ipoibu="ipoibu" in kinds, runs_systemd=self._init == "systemd"
+            self._userland,
+            runs_ipoibu=any(it.runs_ipoibu for it in self.plans),
+            runs_systemd=self._init == "systemd",
         )
         if isinstance(self._kernel, Path):
             kernel = self._kernel

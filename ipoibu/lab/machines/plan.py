@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ipoibu.base.errors import UsageError
-from ipoibu.base.limits import DEFAULT_QKEY, DEFAULT_SCOPE
+from ipoibu.base.limits import DEFAULT_QKEY, DEFAULT_SCOPE, ENCAP_LEN
 from ipoibu.fabric.partition.conf import load
 from ipoibu.fabric.partition.model import MemberType, Partition
 from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, source
@@ -23,10 +23,14 @@ from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, source
 NAMES: Final = "abcdefgh"
 FABRICS: Final = ("ib", "roce", "iwarp")
 MODES: Final = ("datagram", "connected")
-KINDS: Final = ("kernel", "ipoibu", "none")
+SOFT: Final = "ipoibu:soft"  # ipoibu on the built-in HCA
+KINDS: Final = ("kernel", "ipoibu", SOFT, "none")
 MIXED: Final = "mixed"
 PARTITIONS: Final = "partitions.conf"  # its name in the run's directory
 SCRIPTS: Final = tuple(SCENARIOS / name for name in ("verbs_host.sh", "lab_machine.sh"))
+
+# The kernel's rxe holds RoCE's UDP port.
+WITHOUT_RXE: Final = "initcall_blacklist=rxe_module_init"
 
 _DEFAULT_PKEY: Final = 0x7FFF
 # By the MTU of a link, in bytes: the largest MTU of vec0 with which the port has just that one.
@@ -75,9 +79,17 @@ class Plan:
     def description(self) -> str:
         """What runs on the machine's port, in words."""
         port = {"ib": "rxe0 as an InfiniBand port", "roce": "rxe0", "iwarp": "siw0"}[self.fabric]
-        return {"kernel": f"ib_ipoib on {port}", "ipoibu": f"ipoibu on {port}", "none": port}[
-            self.kind
-        ]
+        return {
+            "kernel": f"ib_ipoib on {port}",
+            "ipoibu": f"ipoibu on {port}",
+            SOFT: "ipoibu on soft:vec0",
+            "none": port,
+        }[self.kind]
+
+    @property
+    def runs_ipoibu(self) -> bool:
+        """Whether ipoibu has to be among the machine's programs."""
+        return self.kind in ("ipoibu", SOFT)
 
 
 def plan(
@@ -92,6 +104,8 @@ def plan(
     kinds = _kinds(ipoib, guests)
     if "kernel" in kinds and fabric != "ib":
         raise UsageError(f"--ipoib kernel needs --fabric ib: ib_ipoib does not run on {fabric}")
+    if SOFT in kinds and fabric == "iwarp":
+        raise UsageError(f"--ipoib {SOFT} needs --fabric ib or roce: the built-in HCA is no iWARP")
     if mode == "connected" and fabric == "iwarp":
         raise UsageError("--mode connected: on iwarp ipoibu has datagram mode only")
     tables = [_Table()] * guests
@@ -129,6 +143,8 @@ def _kinds(ipoib: str, guests: int) -> list[str]:
 
 
 def _kernel_arguments(kind: str, fabric: str, mode: str, table: _Table) -> tuple[str, ...]:
+    if kind == SOFT:
+        return (WITHOUT_RXE,)
     if fabric != "ib":
         return ()
     arguments = list(INFINIBAND)
@@ -143,17 +159,20 @@ def _setup(
     kind: str, fabric: str, mode: str, pkeys: Sequence[int], wire_mtu: int, *, has_file: bool
 ) -> str:
     """Return the script that makes a machine's devices and, if it has one, its interface."""
-    script = source(*SCRIPTS) + f"wire_up {fabric} {wire_mtu}\n"
+    port = "soft" if kind == SOFT else fabric
+    script = source(*SCRIPTS) + f"wire_up {port} {wire_mtu}\n"
     if kind == "kernel":
         children = [f"{pkey:#06x}" for pkey in pkeys[1:] if pkey & 0x8000]
         script += shlex.join(["kernel_up", mode, *children]) + "\n"
-    elif kind == "ipoibu":
+    elif kind != "none":
         options = ["--mode", mode] if mode == "connected" else []
         if pkeys and pkeys[0] & 0x7FFF != _DEFAULT_PKEY:
             options += ["--pkey", f"{pkeys[0]:#06x}"]
-        if has_file and fabric == "roce":
+        if has_file and port != "ib":
             options += ["--partitions", f"/run/lab/{PARTITIONS}"]
-        script += shlex.join(["ipoibu_up", fabric, *options]) + "\n"
+        elif kind == SOFT and fabric == "ib" and mode == "datagram":
+            options += ["--mtu", str(max(_WIRE_MTUS) - ENCAP_LEN)]  # no SA says it
+        script += shlex.join(["ipoibu_up", port, *options]) + "\n"
     return script
 
 

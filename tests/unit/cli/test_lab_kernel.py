@@ -88,9 +88,12 @@ def test_what_is_built_is_written_where_the_user_says(
     assert capsys.readouterr().out == f"{built}/linux\n"
     assert (tmp_path / "words").read_text() == "--kernel 6.1 --flavour lean\n"
     to = tmp_path / "to"
-    assert main(["lab", "kernel", "build", "--to", str(to), "--without-source", "--json"]) == 0
+    words = ["lab", "kernel", "build", "--without-source", "--json"]
+    assert main([*words, "--output", str(to)]) == 0
     names = ("linux-6.1.9-lean", "linux-6.1.9-lean.tar.xz", "linux-6.1.9-lean.tar.xz.sha256")
     assert json.loads(capsys.readouterr().out)["written"] == [str(to / name) for name in names]
+    assert main([*words, "--to", str(tmp_path / "before")]) == 0  # its name in earlier checkouts
+    assert (tmp_path / "before" / names[0]).is_dir()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_what_is_built_is_written_where_the_user_says(
     [
         (["list", "--kernel", "5.4"], "--kernel '5.4' is none of 6.1, "),
         (["list", "--flavour", "fat"], "argument --flavour: 'fat' is none of lean, full"),
-        (["build", "--without-source"], "--without-source needs --to"),
+        (["build", "--without-source"], "--without-source needs --output"),
         (["list", "--", "true"], "lab kernel runs no COMMAND"),
         (["buidl"], "argument ACTION: 'buidl' is none of "),
         ([], "the following arguments are required: ACTION"),

@@ -63,6 +63,8 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
         (["--mtu", "1500"], "--mtu is not for --guests"),
         (["--cpu-latency", "0"], "--cpu-latency is not for --guests"),
         (["--json"], "--guests --json needs --check"),
+        (["2", "--check"], "--check is for --guests without a number"),
+        (["2", "--json", "--tap"], "--tap and --json are two reports"),
         (["2", "--impair", "loss 1x"], "--impair 'loss 1x': tc says: Illegal"),
         (["2", "--impair", "c:loss 1%"], "there is no machine 'c' but a, b"),
     ],

@@ -37,16 +37,35 @@ def test_an_own_cm_takes_the_place_of_the_kernels() -> None:
     assert plan(1, "ipoibu", "roce", "connected")[0].kernel_arguments == ()
 
 
+def test_the_built_in_hca_needs_no_device_of_the_kernel(tmp_path: Path) -> None:
+    _, soft = plan(2, "kernel,ipoibu:soft", "ib", "datagram")
+    assert soft.kernel_arguments == ("initcall_blacklist=rxe_module_init",)
+    assert soft.setup.endswith("wire_up soft 9000\nipoibu_up soft --mtu 4092\n")
+    assert (soft.interface, soft.ipv4) == ("ib0", "10.9.0.2")
+    assert soft.description == "ipoibu on soft:vec0"
+    assert soft.runs_ipoibu
+    connected = plan(1, "ipoibu:soft", "ib", "connected")[0]
+    assert connected.setup.endswith("ipoibu_up soft --mode connected\n")
+    assert plan(1, "ipoibu:soft", "roce", "datagram")[0].setup.endswith("ipoibu_up soft\n")
+    text = "storage=0x8001, ipoib, mtu=5 : ALL=full;\n"
+    first, _ = partitions(tmp_path, text, kind="ipoibu:soft")
+    assert first.setup.endswith("--pkey 0x8001 --partitions /run/lab/partitions.conf\n")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ((9, "kernel", "ib", "datagram"), "--guests 9: a lab has 1 to 8 machines"),
-        ((2, "windows", "ib", "datagram"), "--ipoib 'windows': expected kernel, ipoibu, none"),
+        (
+            (2, "windows", "ib", "datagram"),
+            "--ipoib 'windows': expected kernel, ipoibu, ipoibu:soft, none",
+        ),
         ((3, "kernel,none", "ib", "datagram"), "2 words for 3 machines"),
         ((2, "kernel", "roce", "datagram"), "--ipoib kernel needs --fabric ib"),
         ((2, "ipoibu", "ethernet", "datagram"), "--fabric 'ethernet': expected one of ib"),
         ((2, "kernel", "ib", "fast"), "--mode 'fast': expected one of datagram"),
         ((2, "ipoibu", "iwarp", "connected"), "on iwarp ipoibu has datagram mode only"),
+        ((2, "ipoibu:soft", "iwarp", "datagram"), "--ipoib ipoibu:soft needs --fabric ib or roce"),
     ],
 )
 def test_a_wrong_word_is_refused(words: tuple[int, str, str, str], said: str) -> None:

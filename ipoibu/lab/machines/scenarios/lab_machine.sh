@@ -2,11 +2,12 @@
 #
 # lab_machine.sh: sets a machine of a lab up (plan.py); after verbs_host.sh.
 
-wire_up() { # FABRIC MTU: vec0, with the RDMA device of the fabric
+wire_up() { # FABRIC MTU: vec0, with the RDMA device of the fabric, or with none (soft)
     case $1 in
         ib) link_up vec0 "$2"; rdma_up rxe0 rxe vec0 ;;
         roce) link_up vec0 "$2" "10.8.0.$LAB_INDEX/24"; rdma_up rxe0 rxe vec0 ;;
         iwarp) link_up vec0 "$2" "10.8.0.$LAB_INDEX/24"; rdma_up siw0 siw vec0 ;;
+        soft) link_up vec0 "$2" "10.8.0.$LAB_INDEX/24" ;;
     esac
 }
 
@@ -39,6 +40,7 @@ ipoibu_up() { # FABRIC [OPTION...] of ipoibu
             ip link set ib0 name kernel0 # the kernel has made its interface on this port, too
             ib_up rxe0 "${@:2}" ;;
         roce) ib_up rxe0 "${@:2}" ;;
+        soft) ib_up soft:vec0 "${@:2}" ;;
         iwarp) # the first machine is the seed of the mesh
             if ((LAB_INDEX == 1)); then ib_up siw0 "${@:2}"; else ib_up siw0 --peer 10.8.0.1 "${@:2}"; fi ;;
     esac
