@@ -12,6 +12,7 @@ from ipoibu.conform.link import CannotSend
 from ipoibu.conform.packet import Names
 
 ACT_S: Final = 20
+NO_PROGRAM: Final = 127  # a shell's exit status
 
 ACTS: Final = {
     "join4": "ip addr add 239.77.7.7/32 dev {device} autojoin",
@@ -25,6 +26,13 @@ ACTS: Final = {
     "ping_long4": "ping -c 1 -W 1 -I {device} 238.129.7.9",
     "ping_long6": "ping -c 1 -W 1 -I {device} ff12::1:2:3:4:5",
     "ping_wide6": "ping -c 1 -W 1 -I {device} ff0e::7709",
+    "take4": "ip addr del 169.254.77.7/32 dev {device}; "
+    "ip addr add 169.254.77.7/32 dev {device} valid_lft 30 preferred_lft 30",
+    "drop4": "ip addr del 169.254.77.7/32 dev {device}",
+    "dhcp": "if command -v dhclient; then"
+    " timeout 4 dhclient -1 -d -sf /bin/true -lf /dev/null -pf /dev/null {device};"
+    " elif command -v udhcpc; then timeout 4 udhcpc -f -n -q -t 1 -T 1 -s /bin/true -i {device};"
+    " else exit 127; fi",
     "restart": "ip link set dev {device} down && ip link set dev {device} up",
     "forget": "ip neigh flush dev {device}",
 }
@@ -44,11 +52,11 @@ class Helper:
         return cls(shlex.split(text), device)
 
     def act(self, what: str, names: Names) -> None:
-        """Run an act of `ACTS`; its exit status is of no matter (a ping without an answer). `CannotSend`: it
-        could not be run."""
+        """Run an act of `ACTS`; its exit status is of no matter (a ping without an answer), unless it says
+        that there is no such program. `CannotSend`: it could not be run."""
         script = ACTS[what].format(device=self._device, **{k: str(v) for k, v in names.items()})
         try:
-            subprocess.run(
+            done = subprocess.run(
                 [*self._command, script],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -58,3 +66,5 @@ class Helper:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CannotSend(f"the helper did not run {script!r}: {error}") from error
+        if done.returncode == NO_PROGRAM:
+            raise CannotSend(f"the helper has no program for {script!r}")

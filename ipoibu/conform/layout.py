@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 Value = int | str | bytes
@@ -25,6 +26,12 @@ class Kind(Enum):
     BYTES = "bytes"
 
 
+@lru_cache(maxsize=256)
+def packed(ip: str) -> bytes:
+    """Return the bytes of an IP address."""
+    return ipaddress.ip_address(ip).packed
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """`bits` wide, in network byte order; `default` is the value of a packet that does not give one."""
@@ -37,7 +44,7 @@ class Field:
     def to_int(self, value: Value) -> int:
         """Raise `ValueError` for a value that the field cannot have."""
         if isinstance(value, str):
-            value = ipaddress.ip_address(value).packed
+            value = packed(value)
         if isinstance(value, bytes):
             if len(value) * 8 != self.bits:
                 raise ValueError(f"{self.name} has {self.bits} bits, not {len(value) * 8}")

@@ -6,8 +6,9 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-FREE4_COUNT = 125
-"""The tester uses twice as many IPv4 addresses of the peer's network, one after the other."""
+NEAR_COUNT = 250
+"""The tester uses so many IPv4 addresses of the peer's network, one after the other. With fewer tests over
+IPv4 the peer knows nothing of a test's address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,6 @@ def addresses_near(ipv4: str, prefix_len: int) -> list[str]:
     """Return addresses of the peer's network from its end, without the peer's own."""
     network = ipaddress.ip_interface(f"{ipv4}/{prefix_len}").network
     last = int(network.broadcast_address) - 1
-    first = max(int(network.network_address) + 1, last - 2 * FREE4_COUNT)
+    first = max(int(network.network_address) + 1, last - NEAR_COUNT)
     found = [str(ipaddress.IPv4Address(it)) for it in range(last, first - 1, -1)]
     return [it for it in found if it != ipv4]

@@ -40,6 +40,7 @@ PINGS: Final = 3  # until the peer counts as gone
 FENCE_S: Final = (
     0.1  # what a peer sends later than its answer to a ping, though it was asked before
 )
+FREE4_COUNT: Final = 4  # nobody has them, so tests take turns with few
 LINES_MAX: Final = 6  # of what was heard instead, in a reason
 GROUPS: Final = ("255.255.255.255", "224.0.0.1", "224.0.0.22", "ff02::1", "ff02::2", "ff02::16")
 """The groups that the tester is in all the time: those to which hosts send of themselves."""
@@ -82,8 +83,9 @@ class Suite:
         self._low: Final = random_bits.getrandbits(24)
         self._numbers: Final = itertools.count(1)
         self._pings: Final = itertools.count(random_bits.getrandbits(24) << 8)
-        *rest, self._watch4 = around.ipv4 or ("",)
-        self._ipv4: Final[Iterator[str]] = itertools.cycle(rest or ("",))
+        self._watch4, *rest = around.ipv4 or ("",)
+        self._free4: Final[Iterator[str]] = itertools.cycle(rest[:FREE4_COUNT] or ("",))
+        self._ipv4: Final[Iterator[str]] = itertools.cycle(rest[FREE4_COUNT:] or ("",))
         self._watch6: Final = self._ipv6("fe80::", 0)
         for group in (*GROUPS, solicited_node(self._watch6)):
             if peer.ipv6 is not None or ":" not in group:
@@ -163,7 +165,7 @@ class Suite:
         if peer.ipv4 is not None and self._watch4:
             names["peer4"] = peer.ipv4
             if Need.IPV4 in test.needs:  # a network has few addresses: no other test takes one
-                names |= {"me4": next(self._ipv4), "free4": next(self._ipv4)}
+                names |= {"me4": next(self._ipv4), "free4": next(self._free4)}
             addresses.append(Address(self._watch4, QueuePair.WATCHER))
         if peer.ipv6 is not None:
             names["peer6"] = peer.ipv6

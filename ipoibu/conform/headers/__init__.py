@@ -7,6 +7,7 @@ Where to look:
 - `link`: the encapsulation header and ARP
 - `nd`: neighbour discovery
 - `groups`: IGMP and MLD
+- `dhcp`: DHCP over IPv4
 
 It imports: `conform.layout`, `conform.packet`.
 

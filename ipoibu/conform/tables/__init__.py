@@ -3,8 +3,10 @@
 
 Where to look:
 
+- `rfc4390`: DHCP
 - `rfc4391`: frames, hardware addresses, groups and the MTU
 - `rfc4443`: ICMPv6
+- `rfc5227`: IPv4 address conflicts
 - `rfc8200`: IPv6, its extension headers and fragments
 - `rfc8201`: path MTU discovery for IPv6
 - `rfc826`: ARP on InfiniBand links

@@ -92,7 +92,7 @@ class ArpPart:
         for_us = asked == host.ipv4 or asked in self.more
         if self._is_learned(operation, source, asked, hwaddr, for_us=for_us):
             self._learn(source, hwaddr)
-        if self._is_answered(operation, source, for_us=for_us, to=to):
+        if self._is_answered(operation, source, asked, for_us=for_us, to=to):
             back = hwaddr if not host.deviates("replies without the asker's address") else bytes(20)
             message = self._pack(2, asked, back, source)
             if host.deviates("replies to everybody"):
@@ -119,7 +119,9 @@ class ArpPart:
             return source == asked
         return entry is not None or for_us or host.deviates("learns from any request")
 
-    def _is_answered(self, operation: int, source: str, *, for_us: bool, to: str) -> bool:
+    def _is_answered(
+        self, operation: int, source: str, asked: str, *, for_us: bool, to: str
+    ) -> bool:
         host = self._host
         if operation == 2 or (operation != 1 and not host.deviates("answers any operation")):
             return False  # two hosts that answer replies would never end
@@ -127,7 +129,9 @@ class ArpPart:
             return False
         if to == "unicast" and host.deviates("answers no ARP by unicast"):
             return False
-        return for_us or host.deviates("answers for every address")
+        if asked.startswith("10.") and host.deviates("answers for every address of its network"):
+            return True
+        return for_us
 
     def _learn(self, ip: str, hwaddr: bytes) -> None:
         entry = self._entries.setdefault(ip, _Entry())

@@ -7,6 +7,8 @@ from ipoibu.conform.helper import Helper
 from ipoibu.conform.packet import Names
 from ipoibu.conform.peer import Peer
 from tests.doubles.peer.arp import ArpPart
+from tests.doubles.peer.conflicts import ConflictPart
+from tests.doubles.peer.dhcp import DhcpPart
 from tests.doubles.peer.host import Host
 from tests.doubles.peer.ipv4 import Ipv4Part
 from tests.doubles.peer.ipv6 import Ipv6Part
@@ -20,6 +22,8 @@ class WholeHost(Host):
         super().__init__(wire, deviation)
         self.arp = ArpPart(self)
         self.ip = Ipv4Part(self)
+        self.conflicts = ConflictPart(self, self.arp)
+        self.dhcp = DhcpPart(self, self.ip)
         self.pings = PingPart(self, self.ip)
         self.nd = NdPart(self)
         self.ip6 = Ipv6Part(self)

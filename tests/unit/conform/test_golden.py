@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from ipoibu.conform.headers.dhcp import client_id, dhcp, end, message_type
 from ipoibu.conform.headers.groups import (
     igmp,
     igmp3_query,
@@ -129,6 +130,13 @@ PACKETS: Final[dict[str, Packet]] = {
     / hop_by_hop()
     / mld2_report(records=1)
     / mld2_record(type=4, group="ff05::1:3"),
+    "dhcp": encap()
+    / ipv4(source="0.0.0.0", destination="255.255.255.255")
+    / udp(source_port=68, destination_port=67)
+    / dhcp(transaction=0x12345678, broadcast=1)
+    / message_type(type=1)
+    / client_id(length=1, type=0)
+    / end(),
 }
 
 
