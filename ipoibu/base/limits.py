@@ -396,6 +396,9 @@ RAW_RECEIVES: Final = 256  # posted for datagrams; a flood of one test fits
 RAW_MESSAGES: Final = 16  # frames of 64 KiB for connections, in each direction
 RAW_SEND_S: Final = 2.0  # a send waits so long for room, as for an adapter that is busy
 
+CONFORM_MEET_S: Final = 30.0  # a tester on a link without multicast waits so long for its peers,
+CONFORM_MEET_LOOK_S: Final = 0.05  # and looks so often
+
 # Communication manager; a code stands for 4.096 µs times 2 to its power
 CM_RESPONSE_TIMEOUT_CODE: Final = 18  # 1.07 s before a message is repeated; Linux ipoib 20, 4.3 s
 CM_RETRIES: Final = 7  # retries of one message; Linux ipoib 15

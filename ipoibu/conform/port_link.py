@@ -19,18 +19,21 @@ from ipoibu.base.addr import DEFAULT_PKEY, HWADDR_LEN, Gid, HwAddr, PKey, Qpn
 from ipoibu.base.errors import LinkError, UsageError
 from ipoibu.base.ib import Destination, PartitionParams, RcAttributes
 from ipoibu.base.limits import (
+    CONFORM_MEET_LOOK_S,
+    CONFORM_MEET_S,
     ENCAP_LEN,
     RDMACM_ACK_TIMEOUT_CODE,
     RDMACM_RETRIES,
     RDMACM_RNR_RETRIES,
 )
 from ipoibu.conform.link import CannotSend, Heard, Link, LinkParams, QueuePair
-from ipoibu.fabric.base import Port
+from ipoibu.fabric.base import Fabric, MeshOptions, Port
 from ipoibu.fabric.cm.gsi import GsiPort
 from ipoibu.fabric.device import open_port
 from ipoibu.fabric.raw_link import open_raw_link
 from ipoibu.fabric.raw_queue_pair import RawConnection, RawQueuePair, wait
 
+LINK_QUEUE_PAIRS: Final = QueuePair.MINE, QueuePair.OTHER, QueuePair.WATCHER
 _MAD_BYTES: Final = 256
 _GSI_QPN: Final = Qpn(1)
 _OTHER_QKEY: Final = (
@@ -41,6 +44,9 @@ _OTHER_PKEY: Final = 0x0001
 
 class PortLink(Link):
     """Opens the port `device`; the other arguments are those of `ipoibu up`, and `mtu_bytes` is the IP MTU.
+
+    With `peers` the link has no multicast: each of the link's queue pairs is a host of its own, which meets
+    the peers and listens at a TCP port of its own, the first one at that of `peers`.
 
     `NoSuchDevice`, `NotPermitted`, `LinkError`, `UsageError`: the port or its link does not open.
     """
@@ -54,8 +60,10 @@ class PortLink(Link):
         qkey: int | None = None,
         mtu_bytes: int | None = None,
         partitions: Path | None = None,
+        peers: MeshOptions | None = None,
     ) -> None:
         self._undo = ExitStack()
+        self._peers = peers
         self._gsi: GsiPort | None = None
         self._connection: RawConnection | None = None
         self._joined: set[Gid] = set()
@@ -68,24 +76,30 @@ class PortLink(Link):
                 self._port, pkey=pkey, qkey=qkey, mtu_bytes=mtu_bytes, partitions=partitions
             )
             self._open_queue_pairs()
+            if peers is not None:
+                self._meet()
         except BaseException:
             self.close()
             raise
 
     def _open(self, device: str, number: int) -> Port:
-        port = open_port(device, number)
+        port = open_port(device, number, mesh=self._peers)
         self._undo.callback(port.close)
-        if not port.capabilities.multicast:
-            raise UsageError(f"{device}: a link of this port has no groups: choose an IPv6 address")
+        if self._peers is None and not port.capabilities.multicast:
+            raise UsageError(
+                f"{device}: IPv4 ({port.info.gid.ip}) carries no multicast: name a peer of the link, or have"
+                " the device use an IPv6 address"
+            )
+        if self._peers is not None and port.sa is not None:
+            raise UsageError(f"{device}: peers are for links without a subnet administrator")
         return port
 
     def _open_queue_pairs(self) -> None:
         params = self._link.params
-        mine = QueuePair.MINE, params
-        others = (QueuePair.OTHER, params), (QueuePair.WATCHER, params)
+        for name in LINK_QUEUE_PAIRS:
+            self._open_queue_pair(name, params)
         wrong_qkey = replace(params, qkey=params.qkey ^ _OTHER_QKEY)
-        for name, asked in (mine, *others, (QueuePair.WRONG_QKEY, wrong_qkey)):
-            self._open_queue_pair(name, asked)
+        self._open_queue_pair(QueuePair.WRONG_QKEY, wrong_qkey)
         try:
             wrong_pkey = replace(params, pkey=self._other_pkey(), is_limited=False)
             self._open_queue_pair(QueuePair.WRONG_PKEY, wrong_pkey)
@@ -97,9 +111,45 @@ class PortLink(Link):
         fabric = (
             self._port.open_connected(params) if has_connections else self._port.open_ud(params)
         )
+        if self._peers is not None and name in LINK_QUEUE_PAIRS:
+            fabric = self._among_peers(fabric, self._peers, LINK_QUEUE_PAIRS.index(name))
         queue_pair = RawQueuePair(fabric, has_connections=has_connections)
         self._undo.callback(queue_pair.close)
         self._queue_pairs[name] = queue_pair
+
+    def _among_peers(self, fabric: Fabric, peers: MeshOptions, number: int) -> Fabric:
+        """Return the fabric with copies to the peers in place of multicast."""
+        from ipoibu.fabric.unicast.fabric import UnicastFabric  # few links need it
+        from ipoibu.fabric.unicast.reception import Receptions
+
+        params = self._link.params
+        try:
+            return UnicastFabric.open(
+                fabric,
+                self._port.info,
+                params,
+                replace(peers, port=peers.listen_port + number),
+                Receptions(),
+                mtu_bytes=params.mtu_bytes - ENCAP_LEN,
+                underlay=self._port.underlay,
+            )
+        except BaseException:
+            fabric.close()
+            raise
+
+    def _meet(self) -> None:
+        """Wait until each queue pair of the link has met a peer beside our own queue pairs."""
+        waiting = [self._queue_pairs[name].fabric for name in LINK_QUEUE_PAIRS]
+        end = self.now() + CONFORM_MEET_S
+        while waiting := [fabric for fabric in waiting if not self._has_met(fabric)]:
+            if self.now() >= end:
+                raise LinkError(f"{self._port.info.device}: no peer of the link answers")
+            time.sleep(CONFORM_MEET_LOOK_S)
+
+    def _has_met(self, fabric: Fabric) -> bool:
+        own = [self.address(name) for name in LINK_QUEUE_PAIRS]
+        live = (it["peer"] for it in fabric.peers() if it["state"] == "live")
+        return any(HwAddr.parse(peer).pack() not in own for peer in live)
 
     def _other_pkey(self) -> PKey:
         """Return the key of another partition: one in the port's table, where an SA fills that."""

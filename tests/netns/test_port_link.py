@@ -11,8 +11,10 @@ from typing import Final
 import pytest
 
 from ipoibu.base.addr import Gid, HwAddr
+from ipoibu.base.errors import UsageError
 from ipoibu.conform.link import MULTICAST_QPN, CannotSend, Heard, QueuePair
 from ipoibu.conform.port_link import PortLink
+from ipoibu.fabric.base import MeshOptions
 from ipoibu.lab import NETDEV, NamespaceLab
 from ipoibu.lab.host import Host
 
@@ -21,6 +23,9 @@ pytestmark = pytest.mark.netns
 WAIT_S: Final = 60.0
 PSNS: Final = 0x123456, 0x654321
 LINK: Final = QueuePair.MINE, QueuePair.OTHER, QueuePair.WATCHER
+ARP_REQUEST: Final = bytes.fromhex("080600000020080014040001")
+ARP_REPLY: Final = bytes.fromhex("080600000020080014040002")
+BROADCAST: Final = b"\0\xff\xff\xff" + bytes.fromhex("ff12401bffff000000000000ffffffff")
 GROUP: Final = bytes.fromhex("ff12601bffff0000000000000001ff00")
 
 Pair = tuple[PortLink, PortLink]
@@ -159,3 +164,41 @@ def test_a_link_says_what_it_is_and_gives_the_port_back(idle: NamespaceLab) -> N
         finally:
             link.close()
             link.close()
+
+
+def test_peers_take_the_place_of_multicast(bare: NamespaceLab) -> None:
+    """On a link without multicast each queue pair is a host of its own, which the others know."""
+    first, second = bare.hosts[:2]
+    second.device, second.peer = f"{second.device},ipv4", _underlay(first)
+    first.run(["ip", "address", "add", f"{_underlay(first)}/24", "dev", NETDEV])
+    second.run(["ip", "address", "add", f"{_underlay(second)}/24", "dev", NETDEV])
+    second.start()
+    peers = MeshOptions(peers=(_underlay(second),))
+    link = first.namespace.inside(lambda: PortLink(f"soft:{NETDEV},ipv4", peers=peers))
+    try:
+        for queue_pair in LINK:
+            link.send(queue_pair, BROADCAST, arp_request(link.address(queue_pair), second))
+            reply = hear(link, queue_pair)
+            assert reply.frame[:12] == ARP_REPLY
+            assert reply.frame[12:32][4:] == reply.sgid
+        assert link.open_connection() > 1
+    finally:
+        link.close()
+
+
+def test_a_link_without_multicast_needs_a_peer(bare: NamespaceLab) -> None:
+    host = bare.hosts[0]
+    host.run(["ip", "address", "add", f"{_underlay(host)}/24", "dev", NETDEV])
+    with pytest.raises(UsageError, match="name a peer"):
+        host.namespace.inside(lambda: PortLink(f"soft:{NETDEV},ipv4"))
+    open_link(host).close()  # the failure has given the port back
+
+
+def _underlay(host: Host) -> str:
+    return f"192.0.2.{host.number}"
+
+
+def arp_request(sender: bytes, asked: Host) -> bytes:
+    """RFC 4391 §9.1.2, with the encapsulation header."""
+    ours, theirs = (ip.packed for ip in (asked.ipv4.ip + 100, asked.ipv4.ip))
+    return ARP_REQUEST + sender + ours + bytes(20) + theirs
