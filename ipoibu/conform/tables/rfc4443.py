@@ -34,6 +34,12 @@ UNKNOWN: Final = to_peer(next_header=253) / DATA
 LARGE: Final = to_peer(next_header=253) / bytes(1240)  # of 1280 bytes
 ANY_ERROR: Final = icmpv6_error()
 ANY_REPLY: Final = echo6(type=129, id=0x44)
+KNOWN: Final = (Send(to_peer() / echo6(id=0x45)), Expect(echo6(type=129, id=0x45)))
+"""The peer has the tester's address: whether it asks for it to send an error is a matter of ICMP6-17."""
+KNOWN_GLOBAL: Final = (
+    Send(ipv6(source=ME6_GLOBAL, destination=PEER6_GLOBAL) / echo6(id=0x45)),
+    Expect(echo6(type=129, id=0x45)),
+)
 
 TESTS: Final = (
     Test(
@@ -102,6 +108,7 @@ TESTS: Final = (
         MUST,
         "RFC 4443 §2.4 (b)",
         "an informational message of an unknown type gets no answer",
+        KNOWN,
         Send(to_peer() / echo6(type=200, id=0x44)),
         Silence(ANY_ERROR),
         Silence(ipv6(destination=ME6) / echo6(id=0x44)),
@@ -113,6 +120,7 @@ TESTS: Final = (
         MUST,
         "RFC 4443 §2.4 (c)",
         "an error quotes the whole packet that it is about, if that is short",
+        KNOWN,
         Send(UNKNOWN),
         Expect(icmpv6_error(type=4) / Cut(UNKNOWN, without=0)),
         needs=NEEDS,
@@ -123,6 +131,7 @@ TESTS: Final = (
         MUST,
         "RFC 4443 §2.4 (c)",
         "an error about a long packet is 1280 bytes long: not longer, and quotes no less",
+        KNOWN,
         Send(LARGE),
         Expect(ipv6(length=1240) / icmpv6_error(type=4)),
         needs=NEEDS,
@@ -133,6 +142,7 @@ TESTS: Final = (
         MUST,
         "RFC 4443 §2.4 (e.1)",
         "an error message causes no error message",
+        KNOWN,
         Send(to_peer() / destination_options(option=0x9E) / icmpv6_error(type=1) / DATA),
         Silence(ANY_ERROR),
         needs=NEEDS,
@@ -143,6 +153,7 @@ TESTS: Final = (
         MUST,
         "RFC 4443 §2.4 (e.2)",
         "a redirect causes no error message",
+        KNOWN,
         Send(
             to_peer(hop_limit=255)
             / destination_options(option=0x9E)
@@ -157,6 +168,7 @@ TESTS: Final = (
         MUST,
         "RFC 4443 §2.4 (e.3)",
         "a multicast packet with an unknown next header causes no error message",
+        KNOWN,
         Send(to_peer(destination=ALL_NODES, next_header=253) / DATA, to=ALL_NODES),
         Silence(ANY_ERROR),
         needs=NEEDS,
@@ -167,6 +179,7 @@ TESTS: Final = (
         MUST,
         "RFC 4443 §2.4 (e.4)",
         "a unicast packet that comes by a multicast group of the link causes no error message",
+        KNOWN,
         Send(UNKNOWN, to=ALL_NODES),
         Silence(ANY_ERROR),
         needs=NEEDS,
@@ -177,6 +190,7 @@ TESTS: Final = (
         MUST,
         "RFC 4443 §2.4 (f)",
         "a host limits the rate of its errors: 200 packets in a moment cause at most 100",
+        KNOWN,
         Send(UNKNOWN, times=200),
         Expect(icmpv6_error(type=4), within_s=1.0, at_most=100),
         needs=NEEDS,
@@ -187,6 +201,7 @@ TESTS: Final = (
         SHOULD,
         "RFC 4443 §3.1",
         "a datagram to a UDP port that nobody has is answered by destination unreachable, code 4",
+        KNOWN,
         Send(to_peer() / udp(source_port=4443, destination_port=CLOSED_PORT) / DATA),
         Expect(ipv6(destination=ME6) / icmpv6_error(type=1, code=4)),
         needs=NEEDS,
@@ -197,8 +212,19 @@ TESTS: Final = (
         MUST,
         "RFC 4443 §2.2 (a)",
         "an error about a packet to a global address comes from there",
+        KNOWN_GLOBAL,
         Send(ipv6(source=ME6_GLOBAL, destination=PEER6_GLOBAL, next_header=253) / DATA),
         Expect(ipv6(source=PEER6_GLOBAL, destination=ME6_GLOBAL) / icmpv6_error(type=4)),
         needs=GLOBAL,
+    ),
+    Test(
+        "ICMP6-17",
+        "RFC4443-2.4-resolution",
+        SHOULD,
+        "RFC 4443 §2.4",
+        "an error goes to a host, too, whose address the peer has to ask for first",
+        Send(UNKNOWN),
+        Expect(icmpv6_error(type=4)),
+        needs=NEEDS,
     ),
 )

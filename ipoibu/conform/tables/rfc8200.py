@@ -70,6 +70,8 @@ def piece(first: int, end: int, of: Packet = WHOLE, source: Given = ME6, **value
     return to_peer(source=source) / fragment(**given | values) / Cut(of, first, end)
 
 
+KNOWN: Final = (Send(to_peer() / echo6(id=0x83)), Expect(echo6(type=129, id=0x83)))
+"""The peer has the tester's address: whether it asks for it to send an error is a matter of ICMP6-17."""
 LARGE: Final = to_peer() / echo6(id=0x82, sequence=2) / (bytes(range(242)) * 6)  # of 1500 bytes
 
 TESTS: Final = (
@@ -119,6 +121,7 @@ TESTS: Final = (
         SHOULD,
         "RFC 8200 §4",
         "an unknown next header is answered by a parameter problem, code 1, that points to its number",
+        KNOWN,
         Send(to_peer(next_header=253) / DATA),
         Expect(error(1, 6)),
         needs=NEEDS,
@@ -129,6 +132,7 @@ TESTS: Final = (
         SHOULD,
         "RFC 8200 §4",
         "an unknown next header behind an extension header is pointed to there",
+        KNOWN,
         Send(to_peer() / destination_options(next_header=253) / DATA),
         Expect(error(1, 40)),
         needs=NEEDS,
@@ -139,6 +143,7 @@ TESTS: Final = (
         SHOULD,
         "RFC 8200 §4",
         "hop-by-hop options behind another header count as an unknown next header",
+        KNOWN,
         Send(to_peer() / destination_options() / hop_by_hop() / ECHO),
         Expect(error(1, 40)),
         needs=NEEDS,
@@ -169,6 +174,7 @@ TESTS: Final = (
         MUST,
         "RFC 8200 §4.7",
         "what follows the number of no next header is ignored",
+        KNOWN,
         Send(to_peer(next_header=59) / ECHO),
         Silence(ANY_REPLY),
         Silence(ANY_ERROR),
@@ -190,6 +196,7 @@ TESTS: Final = (
         MUST,
         "RFC 8200 §4.2",
         "an unknown option of action 01 ends the packet without a word",
+        KNOWN,
         Send(to_peer() / destination_options(option=0x5E) / ECHO),
         Silence(ANY_REPLY),
         Silence(ANY_ERROR),
@@ -201,6 +208,7 @@ TESTS: Final = (
         MUST,
         "RFC 8200 §4.2",
         "an unknown option of action 10 is answered by a parameter problem, code 2, that points to it",
+        KNOWN,
         Send(to_peer() / destination_options(option=0x9E) / ECHO),
         Expect(error(2, 42)),
         needs=NEEDS,
@@ -211,6 +219,7 @@ TESTS: Final = (
         MUST,
         "RFC 8200 §4.2",
         "an unknown option of action 10 in a multicast packet is answered, too",
+        KNOWN,
         Send(
             to_peer(destination=ALL_NODES) / destination_options(option=0x9E) / ECHO, to=ALL_NODES
         ),
@@ -223,6 +232,7 @@ TESTS: Final = (
         MUST,
         "RFC 8200 §4.2",
         "an unknown option of action 11 is answered by a parameter problem, code 2",
+        KNOWN,
         Send(to_peer() / destination_options(option=0xDE) / ECHO),
         Expect(error(2, 42)),
         needs=NEEDS,
@@ -233,6 +243,7 @@ TESTS: Final = (
         MUST,
         "RFC 8200 §4.2",
         "an unknown option of action 11 ends a multicast packet without a word",
+        KNOWN,
         Send(
             to_peer(destination=ALL_NODES) / destination_options(option=0xDE) / ECHO, to=ALL_NODES
         ),
@@ -246,6 +257,7 @@ TESTS: Final = (
         MUST,
         "RFC 8200 §4.2, §4.3",
         "an unknown hop-by-hop option of action 10 is answered by a parameter problem",
+        KNOWN,
         Send(to_peer() / hop_by_hop(option1=0x9E02) / ECHO),
         Expect(error(2, 42)),
         needs=NEEDS,
@@ -256,6 +268,7 @@ TESTS: Final = (
         MUST,
         "RFC 8200 §4.4, RFC 5095 §3",
         "a routing header of type 0 with segments left is answered by a parameter problem, code 0",
+        KNOWN,
         Send(to_peer() / routing(type=0, segments_left=1) / ECHO),
         Expect(error(0, 42)),
         needs=NEEDS,
@@ -366,6 +379,7 @@ TESTS: Final = (
         SHOULD,
         "RFC 8200 §4.5",
         "a fragment that is not the last, of no multiple of 8 bytes, is answered by a parameter problem",
+        KNOWN,
         Send(piece(0, 60)),
         Expect(error(0, 4)),
         needs=NEEDS,
@@ -376,6 +390,7 @@ TESTS: Final = (
         SHOULD,
         "RFC 8200 §4.5",
         "a fragment that ends behind byte 65535 is answered by a parameter problem at its offset",
+        KNOWN,
         Send(piece(64, 80, offset=8191, more=0)),
         Expect(error(0, 42)),
         needs=NEEDS,
@@ -408,6 +423,7 @@ TESTS: Final = (
         SHOULD,
         "RFC 7112 §5, RFC 8200 §4.5",
         "a first fragment without the whole chain of headers is answered by a parameter problem, code 3",
+        KNOWN,
         Send(to_peer() / fragment(more=1, id=ID) / destination_options(next_header=58)),
         Expect(error(3, 0)),
         needs=NEEDS,
