@@ -47,6 +47,17 @@ def solicited(of: Symbol) -> Derived:
     return Derived(f"the solicited-node group of {of}", group)
 
 
+def of_test(offset: int) -> Derived:
+    """An identification of fragments that no other test has: what is left of a test disturbs none."""
+
+    def value(names: Names) -> Value:
+        ip = names["me6"]
+        assert isinstance(ip, str)
+        return (int(ipaddress.IPv6Address(ip)) >> 24 & 0xFF) << 8 | offset
+
+    return Derived(f"identification {offset}", value)
+
+
 def any_flags(of: Symbol) -> Derived:
     """Expect this hardware address, whatever its flags are (RFC 4391 §9.1.1)."""
 

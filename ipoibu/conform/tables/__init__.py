@@ -3,16 +3,17 @@
 
 Where to look:
 
+- `rfc1191`: path MTU discovery for IPv4
 - `rfc4390`: DHCP
 - `rfc4391`: frames, hardware addresses, groups and the MTU
 - `rfc4443`: ICMPv6
 - `rfc5227`: IPv4 address conflicts
+- `rfc791`: IPv4, its fragments, and ICMP
 - `rfc8200`: IPv6, its extension headers and fragments
 - `rfc8201`: path MTU discovery for IPv6
 - `rfc826`: ARP on InfiniBand links
 
-It imports: `conform.headers`, `conform.layout`, `conform.link`, `conform.packet`, `conform.symbols`,
-`conform.test`.
+It imports: `conform.headers`, `conform.link`, `conform.packet`, `conform.symbols`, `conform.test`.
 
 Not here:
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final
 
 from ipoibu.conform.headers.ip import (
@@ -15,9 +14,8 @@ from ipoibu.conform.headers.ip import (
     ipv6,
     routing,
 )
-from ipoibu.conform.layout import Value
-from ipoibu.conform.packet import Cut, Derived, Given, Layer, Names, Packet
-from ipoibu.conform.symbols import ALL_NODES, FREE6, ME6, PEER6
+from ipoibu.conform.packet import Cut, Given, Layer, Packet
+from ipoibu.conform.symbols import ALL_NODES, FREE6, ME6, PEER6, of_test
 from ipoibu.conform.test import MUST, SHOULD, Expect, Need, Send, Silence, Test
 
 DATA: Final = bytes(range(128))
@@ -37,17 +35,6 @@ def reply(**values: Given) -> Packet:
 def error(code: int, pointer: int) -> Layer:
     """A parameter problem."""
     return icmpv6_error(type=4, code=code, pointer=pointer)
-
-
-def of_test(offset: int) -> Derived:
-    """An identification of fragments that no other test has: what is left of a test disturbs none."""
-
-    def value(names: Names) -> Value:
-        ip = names["me6"]
-        assert isinstance(ip, str)
-        return (int(ipaddress.IPv6Address(ip)) >> 24 & 0xFFFF) << 8 | offset
-
-    return Derived(f"identification {offset}", value)
 
 
 ID: Final = of_test(0)

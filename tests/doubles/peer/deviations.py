@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.doubles.peer import ipv6
+from tests.doubles.peer import ipv4, ipv6
 
 LINK: Final = {
     "ARP of hardware type 1": "R1",
@@ -70,5 +70,6 @@ LINK: Final = {
 
 DEVIATIONS: Final = {
     **LINK,
+    **ipv4.DEVIATIONS,
     **ipv6.DEVIATIONS,
 }
