@@ -32,6 +32,12 @@ def packed(ip: str) -> bytes:
     return ipaddress.ip_address(ip).packed
 
 
+@lru_cache(maxsize=256)
+def ip_text(raw: bytes) -> str:
+    """Return the text of an IP address."""
+    return str(ipaddress.ip_address(raw))
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """`bits` wide, in network byte order; `default` is the value of a packet that does not give one."""
@@ -55,12 +61,12 @@ class Field:
 
     def from_int(self, number: int) -> Value:
         if self.kind is Kind.ADDRESS:
-            return str(ipaddress.ip_address(number.to_bytes(self.bits // 8, "big")))
+            return ip_text(number.to_bytes(self.bits // 8, "big"))
         if self.kind is Kind.BYTES:
             return number.to_bytes(self.bits // 8, "big")
         return number
 
-    def text(self, value: Value) -> str:
+    def shown(self, value: Value) -> str:
         if isinstance(value, bytes):
             return value.hex()
         return f"{value:#x}" if self.kind is Kind.HEX and isinstance(value, int) else str(value)

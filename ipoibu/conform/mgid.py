@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
+from typing import Final
 
 from ipoibu.conform.link import MULTICAST_QPN, LinkParams
 
+CACHED: Final = 1024  # groups of which the GID is at hand
 
+
+@lru_cache(CACHED)
 def mgid(group: str, link: LinkParams) -> bytes:
     """Return the 16 bytes for an IP multicast address, or for 255.255.255.255."""
     address = ipaddress.ip_address(group)
@@ -27,6 +32,7 @@ def group_hwaddr(group: str, link: LinkParams) -> bytes:
     return MULTICAST_QPN.to_bytes(4, "big") + mgid(group, link)
 
 
+@lru_cache(CACHED)
 def solicited_node(ip: str) -> str:
     """Return the solicited-node group of an IPv6 address (RFC 4291 §2.7.1)."""
     low = int(ipaddress.IPv6Address(ip)) & 0xFFFFFF

@@ -97,6 +97,11 @@ def other_than(value: Value) -> Rule:
     return Rule(f"other than {value!r}", lambda found: found != value)
 
 
+def _pattern(length: int) -> bytes:
+    """Return so many bytes: 0, 1, 2 and so on; none for a negative number."""
+    return (bytes(range(256)) * (max(0, length) // 256 + 1))[: max(0, length)]
+
+
 def resolve(given: Given, names: Names) -> Value | Rule:
     """Return what stands for a symbol or derived value. `KeyError`: the run does not know it."""
     if isinstance(given, Symbol):
@@ -125,7 +130,7 @@ class Layer:
     def __str__(self) -> str:
         fields = self.layout.fields
         parts = [
-            f"{name}={fields[name].text(value) if isinstance(value, Value) else value}"
+            f"{name}={fields[name].shown(value) if isinstance(value, Value) else value}"
             for name, value in self.values.items()
             if name in fields
         ]
@@ -174,7 +179,7 @@ class Packet:
             mtu = names["mtu"]
             assert isinstance(mtu, int)
             headers = sum(it.layout.size for it in self.layers if it.layout.name != "ipoib")
-            payload = bytes(i & 0xFF for i in range(max(0, mtu + payload.more - headers)))
+            payload = _pattern(max(0, mtu + payload.more - headers))
         elif isinstance(payload, Cut):
             whole = payload.of.resolved(names)
             outside = sum(it.layout.size for it in whole.layers[: payload.without])

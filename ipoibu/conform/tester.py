@@ -82,7 +82,7 @@ class Tester:
             packet = Packet((encap(), *packet.layers), packet.payload)
         raw = build(packet)
         target = self.hwaddr(to)
-        line = Line(self.link.now() - self._began_s, ">", f"{packet} to {target.hex()}", raw)
+        line = Line(self.link.now() - self._began_s, ">", packet, f" to {target.hex()}", raw)
         self.transcript.append(line)
         if by is QueuePair.RC:
             self.link.send_message(raw)
@@ -126,8 +126,8 @@ class Tester:
         packet = parse_untrusted(heard.frame, FIRST_LAYOUT[heard.queue_pair])
         self.arrivals.append(Arrival(heard, packet))
         way = "" if heard.queue_pair is QueuePair.MINE else f" on {heard.queue_pair.name}"
-        words = f"{packet} from {heard.qpn:#08x}{way}"
-        self.transcript.append(Line(heard.at_s - self._began_s, "<", words, heard.frame))
+        where = f" from {heard.qpn:#08x}{way}"
+        self.transcript.append(Line(heard.at_s - self._began_s, "<", packet, where, heard.frame))
         self._resolve(heard, packet)
 
     def _resolve(self, heard: Heard, packet: Packet) -> None:

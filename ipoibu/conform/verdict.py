@@ -19,12 +19,17 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One datagram, or an event: seconds since the test began, ">" sent, "<" heard or "-", words, bytes."""
+    """One datagram, or an event: seconds since the test began, ">" sent, "<" heard or "-", what, bytes."""
 
     at_s: float
     mark: str
-    words: str
+    what: object
+    where: str = ""
     raw: bytes = b""
+
+    @property
+    def words(self) -> str:
+        return f"{self.what}{self.where}"
 
     def __str__(self) -> str:
         return f"{self.at_s:8.3f} s {self.mark} {self.words}"
