@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ipoibu.base.addr import PKey
 from ipoibu.base.bounds import Range
+from ipoibu.base.device_name import parse_device
 from ipoibu.base.errors import UsageError
+from ipoibu.daemon.config.options import BY_NAME
 
 if TYPE_CHECKING:
     from ipoibu.cli.parser import Parser
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from ipoibu.conform.report import Run
     from ipoibu.conform.verdict import Verdict
 
+# Options of `ipoibu up` that describe the link
+LINK_OPTIONS: Final = {
+    "pkey": "the link's partition; 0xffff by default",
+    "mtu": "the link's IP MTU, where it is not the default",
+    "partitions": "OpenSM's partitions.conf, for a link without a subnet administrator",
+}
 PREFIX: Final = Range(8, 30, "bits")
 
 
@@ -76,7 +83,18 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         help="the length of the prefix of the host's IPv4 network; 24 by default. The tester uses free"
         " addresses at its end",
     )
-    parser.add_argument("--pkey", metavar="PKEY", default="0xffff", help="the link's partition")
+    for name, text in LINK_OPTIONS.items():
+        parser.add_argument(f"--{name}", metavar=BY_NAME[name].metavar, help=text)
+    parser.add_argument(
+        "--link-peer",
+        metavar="HOST[:PORT]",
+        action="append",
+        default=[],
+        help="on a link without multicast, a host of it, as --peer of ipoibu up; again for a further one",
+    )
+    parser.add_argument(
+        "--peer-key-file", metavar="FILE", help="the key of the hosts of such a link"
+    )
     parser.add_argument(
         "--seed", metavar="N", type=int, help="choose the tester's addresses by this number"
     )
@@ -106,11 +124,30 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("conform needs --device and --peer, or --list")
     from ipoibu.conform.port_link import PortLink
 
-    link = PortLink(options.device, pkey=PKey.parse(options.pkey))
+    link = PortLink(*parse_device(options.device), **_link(options))
     try:
         return grade(link, options)
     finally:
         link.close()
+
+
+def _link(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `PortLink` that describe the link."""
+    texts = {name: getattr(options, name) for name in LINK_OPTIONS}
+    values = {name: BY_NAME[name].read(text) for name, text in texts.items() if text is not None}
+    if "mtu" in values:
+        values["mtu_bytes"] = values.pop("mtu")
+    if options.link_peer:
+        from ipoibu.daemon.config.parsers import parse_peer, parse_peer_key
+        from ipoibu.fabric.base import MeshOptions
+
+        key = None if options.peer_key_file is None else parse_peer_key(options.peer_key_file)
+        values["peers"] = MeshOptions(tuple(map(parse_peer, options.link_peer)), key=key)
+    elif options.peer_key_file is not None:
+        raise UsageError(
+            "--peer-key-file needs a link without multicast: give --link-peer HOST, too"
+        )
+    return values
 
 
 def grade(link: Link, options: argparse.Namespace) -> int:
