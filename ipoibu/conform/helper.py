@@ -15,9 +15,11 @@ ACT_S: Final = 20
 NO_PROGRAM: Final = 127  # a shell's exit status
 
 ACTS: Final = {
-    "join4": "ip addr add 239.77.7.7/32 dev {device} autojoin",
+    "join4": "ip addr del 239.77.7.7/32 dev {device}; "
+    "ip addr add 239.77.7.7/32 dev {device} autojoin",
     "leave4": "ip addr del 239.77.7.7/32 dev {device}",
-    "join6": "ip -6 addr add ff05::7707/128 dev {device} autojoin",
+    "join6": "ip -6 addr del ff05::7707/128 dev {device}; "
+    "ip -6 addr add ff05::7707/128 dev {device} autojoin",
     "leave6": "ip -6 addr del ff05::7707/128 dev {device}",
     "ping4": "ping -c 1 -W 2 {me4}",
     "ping6": "ping -c 1 -W 2 {me6}%{device}",

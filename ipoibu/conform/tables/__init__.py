@@ -4,6 +4,8 @@
 Where to look:
 
 - `rfc1191`: path MTU discovery for IPv4
+- `rfc3376`: IPv4 groups of the host, by IGMP
+- `rfc3810`: IPv6 groups of the host, by MLD
 - `rfc4390`: DHCP
 - `rfc4391`: frames, hardware addresses, groups and the MTU
 - `rfc4443`: ICMPv6

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.doubles.peer import ipv4, ipv6
+from tests.doubles.peer import groups, ipv4, ipv6
 
 LINK: Final = {
     "ARP of hardware type 1": "R1",
@@ -70,6 +70,7 @@ LINK: Final = {
 
 DEVIATIONS: Final = {
     **LINK,
+    **groups.DEVIATIONS,
     **ipv4.DEVIATIONS,
     **ipv6.DEVIATIONS,
 }

@@ -100,6 +100,7 @@ class Ipv6Part:
     def __init__(self, host: Host) -> None:
         self._host = host
         self.hop_limit = 0  # of the packet that came last
+        self.has_alert = False  # whether it had the router alert option
         self._pieces: dict[tuple[object, ...], Pieces] = {}
         self._errors: Counter[tuple[str, int]] = Counter()
         self._path_mtu: dict[str, int] = {}
@@ -129,7 +130,7 @@ class Ipv6Part:
             return
         if is_multicast(source) and not host.deviates("takes a multicast source"):
             return
-        self.hop_limit = packet[7]
+        self.hop_limit, self.has_alert = packet[7], False
         self._walk(_Walk(packet[:end], sender, to == "multicast", source, target, packet[6]))
 
     def _walk(self, it: _Walk) -> None:
@@ -176,6 +177,7 @@ class Ipv6Part:
             if kind == 0:
                 at += 1
                 continue
+            self.has_alert |= kind == 5
             action = kind >> 6
             if kind in (1, 5) or (action == 0 and not host.deviates("drops options to be skipped")):
                 at += 2 + it.packet[at + 1]
@@ -285,10 +287,12 @@ class Ipv6Part:
             return
         kind = message[0]
         if checksum(self._pseudo(it, len(message)) + message) != 0:
-            careless = (kind == 128 and host.deviates("answers pings of a wrong checksum")) or (
-                kind == 2 and host.deviates("takes a packet too big of a wrong checksum")
-            )
-            if not careless:
+            names = {
+                2: "takes a packet too big of a wrong checksum",
+                128: "answers pings of a wrong checksum",
+                130: "answers MLD of a wrong checksum",
+            }
+            if kind not in names or not host.deviates(names[kind]):
                 return
         if kind in (133, 134, 135, 136, 137) and self.hop_limit != 255:
             return

@@ -9,6 +9,7 @@ from ipoibu.conform.peer import Peer
 from tests.doubles.peer.arp import ArpPart
 from tests.doubles.peer.conflicts import ConflictPart
 from tests.doubles.peer.dhcp import DhcpPart
+from tests.doubles.peer.groups import GroupsPart
 from tests.doubles.peer.host import Host
 from tests.doubles.peer.ipv4 import Ipv4Part
 from tests.doubles.peer.ipv6 import Ipv6Part
@@ -27,6 +28,7 @@ class WholeHost(Host):
         self.pings = PingPart(self, self.ip)
         self.nd = NdPart(self)
         self.ip6 = Ipv6Part(self)
+        self.memberships = GroupsPart(self, self.ip, self.ip6)
 
     def helper(self) -> Helper:
         return _Helper(self)
