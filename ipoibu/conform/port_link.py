@@ -36,9 +36,7 @@ from ipoibu.fabric.raw_queue_pair import RawConnection, RawQueuePair, wait
 LINK_QUEUE_PAIRS: Final = QueuePair.MINE, QueuePair.OTHER, QueuePair.WATCHER
 _MAD_BYTES: Final = 256
 _GSI_QPN: Final = Qpn(1)
-_OTHER_QKEY: Final = (
-    0x00000001  # the changed bit of the wrong Q_Key: not bit 31, a controlled key's
-)
+_OTHER_QKEY: Final = 0x00000001  # the bit that differs: not bit 31, a controlled key's
 _OTHER_PKEY: Final = 0x0001
 
 
@@ -101,7 +99,8 @@ class PortLink(Link):
         wrong_qkey = replace(params, qkey=params.qkey ^ _OTHER_QKEY)
         self._open_queue_pair(QueuePair.WRONG_QKEY, wrong_qkey)
         try:
-            wrong_pkey = replace(params, pkey=self._other_pkey(), is_limited=False)
+            other = self._other_pkey()
+            wrong_pkey = replace(params, pkey=other.full, is_limited=not other.is_full)
             self._open_queue_pair(QueuePair.WRONG_PKEY, wrong_pkey)
         except LinkError as error:
             self._lacking[QueuePair.WRONG_PKEY] = str(error)
@@ -155,9 +154,9 @@ class PortLink(Link):
         """Return the key of another partition: one in the port's table, where an SA fills that."""
         ours = self._link.params.pkey.full
         keys = () if self._port.sa is None else self._port.sa.info.pkeys
-        others = [key.full for key in keys if key.full != ours and key & 0x7FFF]
+        others = [key for key in keys if key.full != ours and key & 0x7FFF]
         if others:
-            return others[0]
+            return max(others)  # the full key of a partition of which the table has both
         other = PKey(ours ^ _OTHER_PKEY)
         return other if other & 0x7FFF else PKey(ours ^ 2 * _OTHER_PKEY)
 
@@ -280,9 +279,13 @@ class PortLink(Link):
 
     def leave(self, mgid: bytes) -> None:
         group = Gid(mgid)
-        if group in self._joined:
-            self._joined.discard(group)
+        if group not in self._joined:
+            return
+        self._joined.discard(group)
+        try:
             self._link.leave(group, self._queue_pairs[QueuePair.MINE].fabric)
+        except LinkError as error:
+            raise CannotSend(str(error)) from error
 
     # Connections
 
