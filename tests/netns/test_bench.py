@@ -92,7 +92,7 @@ def test_the_programs_run_in_sandboxes_of_contenders_without_privilege(
     assert sample["rr_p50_us"] > 0
 
 
-BRIEF = Times(0.05, 0.02, 0.1, 1, 0.01, 2, 0.3)
+BRIEF = Times(0.05, 2, 0.02, 0.1, 1, 0.01, 2, 0.3)
 
 
 def test_frames_of_known_sizes_cross_the_link_and_the_control() -> None:
@@ -104,9 +104,8 @@ def test_frames_of_known_sizes_cross_the_link_and_the_control() -> None:
         (details,) = report["details"][name]
         assert list(details["sizes"]) == ["512"]  # 4000 bytes do not fit into the link's packets
         seen = details["sizes"]["512"]
-        assert 0 < sample["throughput_512_frames_s"] <= seen["full_speed_frames_s"]
-        passed = [it for it in seen["trials"] if it["sent"] == it["received"] > 0]
-        assert passed
+        assert any(it["sent"] == it["received"] > 0 for it in seen["trials"])
+        assert sample["throughput_512_frames_s"] > 0
         assert seen["delays"][0]["count"] > 1
         assert 0 < sample["latency_512_us"] <= sample["latency_worst_512_us"]
         assert len(seen["back_to_back"]["each"]) == 2

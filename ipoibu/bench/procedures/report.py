@@ -146,6 +146,11 @@ def caveats(report: Report) -> list[str]:
             " overflow: zero loss is a noisy criterion, delays have a long tail, and only ratios of one run"
             " mean something elsewhere."
         )
+    if (load := machine["load_average"][0]) > machine["cpus"] / 2:
+        texts.append(
+            f"The machine was busy before: a load average of {load:g} on {machine['cpus']} CPUs. The figures"
+            " are of what the others left, and the control may have had less than a contender."
+        )
     texts.append(
         f"Sender, receiver and forwarders share {machine['cpus']} CPUs, which a device under test of the RFC"
         " has for itself. Each trial is one stream in one direction."
@@ -163,18 +168,24 @@ def caveats(report: Report) -> list[str]:
 
 def _caveats_of_frames(report: Report) -> list[str]:
     return [
-        "The sender is Python, with a system call for each frame. Full speed is the rate at which it can send"
-        " into that path, and stands in for the RFC's line rate. Limit says what kept the next higher rate"
-        " from passing: the path, the sender, or the receiving program, which had no time for its socket.",
-        f"Frames go out in groups of what {BURST_S * 1000:g} ms brings at most, not evenly spaced. A size is"
-        " that of the IP packet. A rate passes if at most"
-        f" {report['accepted_loss_percent']:g} % of its frames are lost.",
+        "The sender is Python, with a system call for each frame. Full speed is the rate at which it can"
+        " send into that path, and stands in for the RFC's line rate. Limit says who lost frames at the"
+        " next higher rate: the path, or the receiving program, which had no time for its socket; the"
+        " sender is the limit if its full speed passed.",
+        f"Frames go out in groups of what {BURST_S * 1000:g} ms brings at most, not evenly spaced, and a"
+        " rate is the one at which they left. A size is that of the IP packet. A rate fails if"
+        f" {_trials(report['times']['tries'])} more than {report['accepted_loss_percent']:g} % of the"
+        " frames.",
         "Delays are from just before the sender's system call until the other host's kernel stamps the"
         " frame, at the throughput, by one clock. PDV and IPDV are of the stamped frames that the tester"
         " keeps: every one, or some evenly among more than 10 000. IPDV is the median of the amounts.",
         "The buffer is RFC 9004's: the average burst over full speed, less what leaves the buffer"
         " meanwhile. It has no value where the sender is no faster than the path.",
     ]
+
+
+def _trials(tries: int) -> str:
+    return "a trial loses" if tries == 1 else f"{tries} trials in a row lose"
 
 
 def _caveats_of_tcp(report: Report) -> list[str]:

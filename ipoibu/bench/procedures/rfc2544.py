@@ -18,7 +18,6 @@ from ipoibu.bench.procedures.times import Times
 SIZES: Final = (64, 128, 256, 512, 1024, 1280, 1518)  # RFC 2544 §9.1
 QUICK_SIZES: Final = (64, 512)
 SIZE_LEAST: Final = 64
-SENDER_TRIES: Final = 3  # of a trial that says nothing about the path
 RATE_LEAST: Final = 10.0  # frames a second, where a search ends
 LOSS_STEPS: Final = range(100, 0, -10)  # percent: RFC 2544 §26.3
 CLEAN_STEPS: Final = 2  # in a row end the loss trials
@@ -29,7 +28,7 @@ Details = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """The highest rate that passed, and what kept the next one from passing."""
+    """The highest rate that passed, as it left the sender, and what kept the next one from passing."""
 
     frames_s: float
     limit: Limit
@@ -42,24 +41,28 @@ def sizes_for(chosen: Sequence[int], mtu: int, *, quick: bool) -> list[int]:
 
 
 def throughput(
-    trial: Callable[[float], Trial], top: float, accepted_percent: float = 0.0
+    trial: Callable[[float], Trial], top: float, accepted_percent: float = 0.0, tries: int = 1
 ) -> Throughput:
-    """Search the highest rate that loses no more than `accepted_percent` of the frames: §26.1."""
+    """Search the highest rate that loses no more than `accepted_percent` of the frames: §26.1.
+
+    A rate fails if so many `tries` in a row lose more. The sender is the limit if `top` passes.
+    """
     faults: dict[float, Limit] = {}
+    reached: dict[float, float] = {0.0: 0.0}
 
     def passes(rate: float) -> bool:
-        for _ in range(SENDER_TRIES):
-            fault = trial(rate).fault(accepted_percent)
+        for _ in range(tries):
+            seen = trial(rate)
+            fault = seen.fault(accepted_percent)
             if fault is None:
+                reached[rate] = seen.rate
                 return True
             faults[rate] = fault
-            if fault != "sender":
-                break
         return False
 
     found = highest(passes, top, bottom=RATE_LEAST)
     above = [rate for rate in faults if rate > found]
-    return Throughput(found, faults[min(above)] if above else "sender")
+    return Throughput(reached[found], faults[min(above)] if above else "sender")
 
 
 def loss_curve(trial: Callable[[float], Trial], top: float) -> list[dict[str, float]]:
@@ -99,7 +102,7 @@ def measure(
 
     tester.trials.clear()
     top = tester.full_speed(size, times.trial_s)
-    found = throughput(at, top, accepted_percent)
+    found = throughput(at, top, accepted_percent, times.tries)
     sample: Sample = {
         f"full_speed_{size}_frames_s": top,
         f"throughput_{size}_frames_s": found.frames_s,

@@ -96,14 +96,18 @@ def test_the_report_says_what_a_reader_must_know() -> None:
     assert "virtual" in text
     assert "The sender is Python" in text
     assert "What is called control is the same test over a veth pair without a forwarder" in text
-    assert "at most 0.5 % of its frames" in text
+    assert "A rate fails if 2 trials in a row lose more than 0.5 % of the frames." in text
 
 
 def test_what_is_not_so_is_not_said() -> None:
     own = _report(times=RFC, environment={**ENVIRONMENT, "hypervisor": False})
     text = "\n".join(caveats(own))
     assert "shorter" not in text
+    assert "A rate fails if a trial loses more than" in text
     assert "virtual" not in text
+    assert "busy" not in text
+    busy = _report(environment={**ENVIRONMENT, "load_average": [3.5, 1, 1]})
+    assert "a load average of 3.5 on 2 CPUs" in "\n".join(caveats(busy))
 
 
 def test_a_bandwidth_that_tcp_exceeds_was_measured_too_low() -> None:

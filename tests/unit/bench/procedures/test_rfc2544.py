@@ -56,8 +56,7 @@ def test_a_path_that_takes_all_is_limited_by_the_sender() -> None:
     found = throughput(_path(1e9), 200_000)
     assert (found.frames_s, found.limit) == (200_000, "sender")
     slow = throughput(_path(1e9, sender=100_000), 200_000)
-    assert slow.limit == "sender"
-    assert slow.frames_s == pytest.approx(100_000, rel=0.05)
+    assert (slow.frames_s, slow.limit) == (100_000, "sender")  # the rate that it reached
 
 
 def test_a_receiver_that_has_no_time_is_not_the_path() -> None:
@@ -71,14 +70,15 @@ def test_an_accepted_loss_admits_a_higher_rate() -> None:
     assert found.frames_s == pytest.approx(70_000 / 0.9, rel=RESOLUTION)
 
 
-def test_a_trial_that_the_sender_spoiled_is_tried_again() -> None:
-    slow = iter([True, False])
+def test_a_rate_fails_only_if_all_its_tries_lose() -> None:
+    """On a machine that others use, one trial in two loses a frame for no reason of the path's."""
+    spoiled = iter([True, False])
 
     def trial(rate: float) -> Trial:
-        return _trial(rate, sent=rate / 2 if next(slow) else rate, received=rate)
+        return _trial(rate, sent=rate, received=rate - 1 if next(spoiled) else rate)
 
-    assert throughput(trial, 1000).frames_s == 1000
-    assert next(slow, None) is None
+    assert throughput(trial, 1000, tries=2).frames_s == 1000
+    assert next(spoiled, None) is None
 
 
 def test_a_path_that_loses_always_has_no_throughput() -> None:
@@ -134,5 +134,6 @@ def test_a_trial_knows_its_rates_and_who_is_to_blame() -> None:
         None,
     )
     assert _trial(1000, sent=1000, received=900, overflowed=100).fault(0) == "receiver"
-    assert _trial(1000, sent=900, received=900).fault(0) == "sender"
+    slow = _trial(1000, sent=900, received=900)
+    assert (slow.rate, slow.fault(0)) == (900, None)
     assert _trial(0, sent=0, received=0).rate == 0
