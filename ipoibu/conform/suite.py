@@ -7,6 +7,7 @@ import ipaddress
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -181,8 +182,8 @@ class Suite:
         tester.begin(names, addresses)
         began_s = self._link.now()
         outcome, reason = Outcome.PASS, ""
+        run = _Run(self, tester)
         try:
-            run = _Run(self, tester)
             for step in test.steps:
                 run.do(step)
             self.check_alive(test)
@@ -193,6 +194,9 @@ class Suite:
         except KeyError as error:
             outcome, reason = Outcome.NOT_APPLICABLE, f"needs {error.args[0]}"
         finally:
+            with suppress(NotMet, CannotSend, KeyError):
+                for step in test.cleanup:
+                    run.do(step)
             self._link.close_connection()
             tester.leave_all()
         if tester.overflow:
@@ -260,6 +264,7 @@ class _Run:
                 for own in tester.addresses:
                     if own.queue_pair is QueuePair.MINE:
                         own.answers = step.on
+                        own.is_router = step.as_router
             case Join():
                 tester.join(step.group)
             case Connect():

@@ -132,3 +132,26 @@ UNIVERSAL_IF_OF_GUID: Final = _identifier_rule(
     "an interface identifier that has the universal bit if it is the port GUID",
     lambda identifier, guid: not _is_guid(identifier, guid) or bool(identifier[0] & UNIVERSAL),
 )
+
+
+def within(prefix: str, of: Symbol) -> Derived:
+    """The address in a prefix of 64 bits that has the interface identifier of another."""
+
+    def value(names: Names) -> Value:
+        ip = names[of.name]
+        assert isinstance(ip, str)
+        low = int(ipaddress.IPv6Address(ip)) & 0xFFFFFFFF_FFFFFFFF
+        return str(ipaddress.IPv6Address(int(ipaddress.IPv6Address(prefix)) | low))
+
+    return Derived(f"the address of {prefix} beside {of}", value)
+
+
+def bits_of(of: Symbol, first: int, count: int) -> Derived:
+    """Some bits of an IPv6 address as a number; bit 0 is the first one."""
+
+    def value(names: Names) -> Value:
+        ip = names[of.name]
+        assert isinstance(ip, str)
+        return int(ipaddress.IPv6Address(ip)) >> 128 - first - count & (1 << count) - 1
+
+    return Derived(f"bits {first} to {first + count - 1} of {of}", value)

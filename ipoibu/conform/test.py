@@ -104,9 +104,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """From now on the tester resolves `ME4` and `ME6` for the peer, or does not. It begins answering."""
+    """From now on the tester resolves `ME4` and `ME6` for the peer, or does not; it begins answering. With
+    `as_router` its answers have the Router flag."""
 
     on: bool
+    as_router: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ class Test:
     source: str
     title: str
     steps: tuple[Step, ...]
+    cleanup: tuple[Step, ...]
     needs: frozenset[Need]
     is_destructive: bool
     __test__: ClassVar[bool] = False  # no class for pytest
@@ -192,11 +195,13 @@ class Test:
         source: str,
         title: str,
         *steps: Step | tuple[Step, ...],
+        cleanup: tuple[Step, ...] = (),
         needs: tuple[Need, ...] = (),
         destructive: bool = False,
     ) -> None:
-        """`clauses` are words; a tuple of steps counts as its steps. The needs of IP versions follow from
-        the symbols, and that of a helper from its acts; `needs` are further ones."""
+        """`clauses` are words; a tuple of steps counts as its steps; the `cleanup` runs whatever came out
+        before. The needs of IP versions follow from the symbols, and that of a helper from its acts; `needs`
+        are further ones."""
         flat: list[Step] = []
         for it in steps:
             flat.extend(it if isinstance(it, tuple) else (it,))
@@ -207,6 +212,7 @@ class Test:
         set_(self, "source", source)
         set_(self, "title", title)
         set_(self, "steps", tuple(flat))
+        set_(self, "cleanup", cleanup)
         derived = (need for step in flat for need in _needs_of(step))
         set_(self, "needs", frozenset((*needs, *derived)))
         set_(self, "is_destructive", destructive)

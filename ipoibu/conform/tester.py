@@ -46,6 +46,7 @@ class Address:
     ip: str
     queue_pair: QueuePair
     answers: bool = True
+    is_router: bool = False
 
 
 class Tester:
@@ -158,7 +159,7 @@ class Tester:
             answer = (
                 encap()
                 / ipv6(source=own.ip, destination=head.values["source"], hop_limit=255)
-                / na(solicited=1, override=1, target=own.ip)
+                / na(router=int(own.is_router), solicited=1, override=1, target=own.ip)
                 / target_option(hwaddr=mine)
             )
             to = self.names["peer_hw"]

@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ipoibu.conform.headers.ip import (
     ICMPV6,
     ICMPV6_TYPES,
     PROTOCOL_OF,
+    checksum,
     complete_pseudo_checksum,
     is_pseudo_sum,
+    pseudo_header,
 )
-from ipoibu.conform.layout import Layout, address, code, number, octets
-from ipoibu.conform.packet import COMPLETE, NEXT, SUMS, Given, Layer
+from ipoibu.conform.layout import Layout, Value, address, code, number, octets
+from ipoibu.conform.packet import COMPLETE, NEXT, SUMS, Around, Given, Layer
 
 SOLICITATION: Final = Layout(
     "ns",
@@ -90,6 +92,23 @@ MTU: Final = Layout(
     number("mtu", 32),
 )
 OTHER_OPTION: Final = Layout("option", number("type", 8), number("length", 8))
+SHORT_SOLICITATION: Final = Layout(  # one byte too short: the `tail` lies behind the packet's end
+    "short_ns",
+    number("type", 8, 135),
+    number("code", 8),
+    code("checksum", 16),
+    code("reserved", 32),
+    code("target_start", 120),
+)
+SHORT_ADVERTISEMENT: Final = Layout(
+    "short_na",
+    number("type", 8, 136),
+    number("code", 8),
+    code("checksum", 16),
+    code("flags", 32),
+    code("target_start", 120),
+)
+TAIL: Final = Layout("tail", code("byte", 8))
 
 SOURCE, TARGET = 1, 2
 MESSAGES: Final = (SOLICITATION, ADVERTISEMENT, ROUTER_SOLICITATION, ROUTER_ADVERTISEMENT, REDIRECT)
@@ -139,6 +158,30 @@ def option(**values: Given) -> Layer:
     return Layer(OTHER_OPTION, values)
 
 
+def short_ns(**values: Given) -> Layer:
+    return Layer(SHORT_SOLICITATION, values)
+
+
+def short_na(**values: Given) -> Layer:
+    return Layer(SHORT_ADVERTISEMENT, values)
+
+
+def tail(**values: Given) -> Layer:
+    return Layer(TAIL, values)
+
+
+def _complete_short(layout: Layout) -> Callable[[dict[str, Value], Around], None]:
+    """Return the completion that sums the message alone, without the bytes behind it."""
+
+    def complete(values: dict[str, Value], around: Around) -> None:
+        if "checksum" not in values:
+            raw = layout.pack({**values, "checksum": 0})
+            head = pseudo_header(around.outer, len(raw), ICMPV6)
+            values["checksum"] = checksum(head + raw)
+
+    return complete
+
+
 def _next(layers: Sequence[Layer], rest: bytes) -> tuple[Layout | None, bytes]:
     last = layers[-1]
     if last.layout is OTHER_OPTION or last.layout in _OPTIONS.values():
@@ -161,3 +204,6 @@ for _layout in MESSAGES:
     ICMPV6_TYPES[_layout.fields["type"].default] = _layout  # type: ignore[index]
 for _layout in (*_OPTIONS.values(), OTHER_OPTION):
     NEXT[_layout] = _next
+for _layout in (SHORT_SOLICITATION, SHORT_ADVERTISEMENT):
+    PROTOCOL_OF[_layout] = ICMPV6
+    COMPLETE[_layout] = _complete_short(_layout)

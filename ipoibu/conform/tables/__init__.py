@@ -9,6 +9,9 @@ Where to look:
 - `rfc4390`: DHCP
 - `rfc4391`: frames, hardware addresses, groups and the MTU
 - `rfc4443`: ICMPv6
+- `rfc4861`: neighbour discovery's messages, and the beginnings of its tests
+- `rfc4861_neighbours`: the neighbour cache
+- `rfc4861_routers`: routers, prefixes and redirects
 - `rfc5227`: IPv4 address conflicts
 - `rfc791`: IPv4, its fragments, and ICMP
 - `rfc8200`: IPv6, its extension headers and fragments

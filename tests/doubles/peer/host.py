@@ -53,10 +53,13 @@ class Host:
         ] = {}
         self.send_ip: Callable[[str, bytes], None] = lambda target, packet: None
         """Sends an IP packet to an IP address: resolves it first. The parts for ARP and ND share it."""
+        self.heard: Callable[[str], None] = lambda source: None
+        """Called for each ping over IPv6."""
         self.acts: Final[dict[str, Callable[[Names], None]]] = {}
         """What the helper can have this host do, by the names of `ipoibu.conform.helper.ACTS`."""
         self.on_gsi: Callable[[bytes, bytes], None] = lambda mad, sender: None
         self.on_message: Callable[[bytes, bytes, int], None] = lambda frame, sender, qpn: None
+        self.hop_limit = 64  # of IPv6 packets
         self.drops = 0
         wire.host = self
 

@@ -13,6 +13,7 @@ from tests.doubles.peer.host import Host, is_multicast
 from tests.doubles.peer.ipv4 import checksum
 
 HOP_BY_HOP, ROUTING, FRAGMENT, ICMPV6, NO_NEXT, DESTINATION = 0, 43, 44, 58, 59, 60
+ND_TYPES: Final = range(133, 138)
 PROBLEM: Final = 4
 ERRORS_MAX: Final = 10  # to one address in one second
 QUOTE_MAX: Final = 1232
@@ -291,11 +292,15 @@ class Ipv6Part:
                 2: "takes a packet too big of a wrong checksum",
                 128: "answers pings of a wrong checksum",
                 130: "answers MLD of a wrong checksum",
+                **dict.fromkeys(ND_TYPES, "ignores the checksum of neighbour discovery"),
             }
             if kind not in names or not host.deviates(names[kind]):
                 return
-        if kind in (133, 134, 135, 136, 137) and self.hop_limit != 255:
+        is_far = kind in ND_TYPES and self.hop_limit != 255
+        if is_far and not host.deviates("takes neighbour discovery from afar"):
             return
+        if kind == 128:
+            host.heard(it.source)
         handler = host.by_protocol.get((6, ICMPV6, kind))
         if handler is not None:
             handler(message, it.sender, it.source, it.target)
@@ -361,7 +366,7 @@ class Ipv6Part:
                 body = body[:-1]
             if host.deviates("counts pings by itself"):
                 body = body[:2] + b"\0\1" + body[4:]
-        packet = icmpv6(own, source, b"\x81\0\0\0" + body, 64)
+        packet = icmpv6(own, source, b"\x81\0\0\0" + body, host.hop_limit)
         if host.deviates("sends a zero checksum") and message[4:6] == b"\0\x44":
             packet = packet[:42] + b"\0\0" + packet[44:]
         host.send_ip(source, packet)
