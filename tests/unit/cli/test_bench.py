@@ -87,7 +87,8 @@ def test_a_procedure_gets_its_plan(
         loads = {"load_average": [0.0], "load_average_after": [0.0]}
         told = {"absent": {}, "failed": {}, "shorter_than_the_rfc": [], "accepted_loss_percent": 0}
         report = {"environment": machine | loads, "procedure": plan.procedure, "rounds": 1}
-        return report | told | {"runs": {}, "details": {}, "streams": 1}
+        told |= {"times": plan.times.as_dict(), "runs": {}, "details": {}, "streams": 1}
+        return report | told
 
     monkeypatch.setattr("ipoibu.bench.procedures.run.run", measure)
     monkeypatch.setattr("ipoibu.lab.user_namespace.enter_user_namespace", lambda: False)
