@@ -12,8 +12,8 @@ from ipoibu.conform.symbols import BROADCAST
 from ipoibu.conform.test import MUST, Act, Expect, Test
 
 SOURCE: Final = "RFC 4390 §2.1"
-ASK_S: Final = 12.0
-"""The helper waits for the client, which gives up after some seconds."""
+ASK_S: Final = 5.0
+"""The helper waits for the client, which gives up after 4 s."""
 
 
 def asked(id: str, clause: str, title: str, message: Layer, *options: Layer) -> Test:

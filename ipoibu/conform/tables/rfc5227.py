@@ -15,6 +15,8 @@ OTHER: Final = QueuePair.OTHER
 TAKEN: Final = "169.254.77.7"
 """The address of the act `take4`."""
 NOBODY: Final = "0.0.0.0"
+FIRST_S: Final = 2.0
+"""A wait of up to 1 s, and some time more."""
 PROBING_S: Final = 6.0
 """A wait of up to 1 s, two pauses of up to 2 s, and some time more."""
 
@@ -75,7 +77,7 @@ TESTS: Final = (
         taken(
             Expect(
                 arp(operation=1, sender_ip=NOBODY, target_hwaddr=bytes(20), target_ip=TAKEN),
-                within_s=PROBING_S,
+                within_s=FIRST_S,
             )
         ),
     ),
@@ -96,7 +98,7 @@ TESTS: Final = (
         "RFC 5227 §2.1.1",
         "the host does not take an address if its owner answers while it probes",
         taken(
-            Expect(arp(operation=1, target_ip=TAKEN), within_s=4.0),
+            Expect(arp(operation=1, target_ip=TAKEN), within_s=FIRST_S),
             Send(claim(operation=2, sender_ip=TAKEN), to=BROADCAST, by=OTHER),
             Silence(ANNOUNCEMENT, for_s=PROBING_S),
         ),
@@ -108,7 +110,7 @@ TESTS: Final = (
         "RFC 5227 §2.1.1",
         "the host does not take an address if another host probes for it at the same time",
         taken(
-            Expect(arp(operation=1, target_ip=TAKEN), within_s=4.0),
+            Expect(arp(operation=1, target_ip=TAKEN), within_s=FIRST_S),
             Send(claim(sender_ip=NOBODY), to=BROADCAST, by=OTHER),
             Silence(ANNOUNCEMENT, for_s=PROBING_S),
         ),
@@ -120,7 +122,7 @@ TESTS: Final = (
         "RFC 5227 §2.3",
         "the host announces a new address twice, 2 s apart",
         taken(
-            Expect(ANNOUNCEMENT, within_s=PROBING_S + 5, count=2, apart_s=(1.8, 2.5), to=BROADCAST)
+            Expect(ANNOUNCEMENT, within_s=PROBING_S + 4, count=2, apart_s=(1.8, 2.5), to=BROADCAST)
         ),
     ),
     Test(
