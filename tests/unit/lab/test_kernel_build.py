@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import pytest
 
 from ipoibu.lab.machines import kernels
 from tests.doubles.packets import until
+
+PATIENCE_S = 100.0  # a build starts some fifty programs
 
 # Each writes what the real program would. make waits for the file `go`, in a program that it starts.
 PROGRAMS = {
@@ -87,7 +90,7 @@ class Builder:
     def wait_for_pid(self, name: str) -> int:
         """Return the process ID of `make`, or of the `compiler`."""
         file = self.directory / name
-        until(lambda: file.exists() and file.read_text().endswith("\n"))
+        until(lambda: file.exists() and file.read_text().endswith("\n"), PATIENCE_S)
         return int(file.read_text())
 
     def let_make_end(self) -> None:
@@ -109,7 +112,7 @@ def builder(tmp_path: Path) -> Iterator[Builder]:
 
 def path_of(build: subprocess.Popen[str]) -> Path:
     """Return what a build that ends well prints."""
-    output, errors = build.communicate(timeout=60)
+    output, errors = build.communicate(timeout=PATIENCE_S)
     assert build.returncode == 0, errors
     return Path(output.strip())
 
@@ -161,25 +164,19 @@ def test_a_build_that_is_killed_ends_make_and_the_next_one_builds(
         build.send_signal(number)
     assert build.returncode != 0
     for pidfd in pidfds:
-        until(lambda pidfd=pidfd: has_ended(pidfd))  # type: ignore[misc]
+        until(lambda pidfd=pidfd: has_ended(pidfd), PATIENCE_S)  # type: ignore[misc]
         os.close(pidfd)
     builder.let_make_end()
     assert kernels.load(path_of(builder.start()).parent).differences() == []
     assert list((builder.directory / "cache/lab-kernel").glob("build.*")) == []
 
 
-def test_a_build_ends_with_the_process_that_has_asked_for_it(
-    builder: Builder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernels, "BUILD", builder.kernel / "build")
-    for name, value in builder.environment.items():
-        monkeypatch.setenv(name, value)
-    pid = os.fork()
-    if pid == 0:
-        kernels.build()
-        os._exit(0)
-    pidfd = os.pidfd_open(builder.wait_for_pid("make"))
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    until(lambda: has_ended(pidfd))
+def test_a_build_ends_with_the_process_that_has_asked_for_it(builder: Builder) -> None:
+    script = "import pathlib, sys; from ipoibu.lab.machines import kernels\n"
+    script += "kernels.BUILD = pathlib.Path(sys.argv[1]); kernels.build()"
+    words = [sys.executable, "-c", script, str(builder.kernel / "build")]
+    with subprocess.Popen(words, env=builder.environment) as process:
+        pidfd = os.pidfd_open(builder.wait_for_pid("make"))
+        process.kill()
+    until(lambda: has_ended(pidfd), PATIENCE_S)
     os.close(pidfd)
