@@ -37,7 +37,7 @@ def check_port(port: Port) -> None:
         _check_connection(fabric)
         fabric.close()
     else:
-        for refused in (port.cm, lambda: port.open_connected(PARAMS)):
+        for refused in (port.cm, port.open_gsi, lambda: port.open_connected(PARAMS)):
             with pytest.raises(LinkError, match=info.device):
                 refused()
     if capabilities.mesh:
