@@ -10,6 +10,7 @@ Where to look:
 - `mgid`: the GID of an IP group
 - `symbols`: what a test can name before the run
 - `test`: a test as data
+- `connection`: steps that tests of connected mode share
 - `tables`: the tests, a file for each RFC
 - `catalogue`: all tests
 - `clauses`: the clauses of the RFCs, and why some have no test

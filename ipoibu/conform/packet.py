@@ -53,12 +53,16 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """A payload that makes the IP packet as long as the link's MTU, and so many bytes more."""
+    """A payload that makes the IP packet as long as the link's MTU, and so many bytes more.
+
+    `of` is another length: the name of a symbol, or a number of bytes.
+    """
 
     more: int = 0
+    of: str | int = "mtu"
 
     def __str__(self) -> str:
-        return f"up to the MTU{self.more:+d}"
+        return f"up to {self.of}{self.more:+d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,11 @@ def other_than(value: Value) -> Rule:
 def _pattern(length: int) -> bytes:
     """Return so many bytes: 0, 1, 2 and so on; none for a negative number."""
     return (bytes(range(256)) * (max(0, length) // 256 + 1))[: max(0, length)]
+
+
+def differs_from(of: Symbol) -> Derived:
+    """An expectation: the field has any value but the symbol's."""
+    return Derived(f"other than {of}", lambda names: other_than(names[of.name]))
 
 
 def resolve(given: Given, names: Names) -> Value | Rule:
@@ -176,7 +185,7 @@ class Packet:
         """Return the packet with values in place of symbols, and its payload as bytes."""
         payload = self.payload
         if isinstance(payload, Fill):
-            mtu = names["mtu"]
+            mtu = payload.of if isinstance(payload.of, int) else names[payload.of]
             assert isinstance(mtu, int)
             headers = sum(it.layout.size for it in self.layers if it.layout.name != "ipoib")
             payload = _pattern(max(0, mtu + payload.more - headers))

@@ -15,7 +15,7 @@ from ipoibu.conform.helper import Helper
 from ipoibu.conform.layout import Value
 from ipoibu.conform.link import CannotSend, Link, QueuePair
 from ipoibu.conform.mgid import solicited_node
-from ipoibu.conform.packet import Packet
+from ipoibu.conform.packet import Given, Packet, Rule, resolve
 from ipoibu.conform.peer import Peer
 from ipoibu.conform.test import (
     Act,
@@ -26,10 +26,13 @@ from ipoibu.conform.test import (
     Join,
     Level,
     Need,
+    Repeat,
+    Require,
     Send,
     Silence,
     Step,
     Test,
+    Try,
     Wait,
     What,
 )
@@ -42,6 +45,7 @@ FENCE_S: Final = (
     0.1  # what a peer sends later than its answer to a ping, though it was asked before
 )
 FREE4_COUNT: Final = 4  # nobody has them, so tests take turns with few
+ENCAP_LEN: Final = 4  # bytes in front of an IP packet
 LINES_MAX: Final = 6  # of what was heard instead, in a reason
 GROUPS: Final = ("255.255.255.255", "224.0.0.1", "224.0.0.22", "ff02::1", "ff02::2", "ff02::16")
 """The groups that the tester is in all the time: those to which hosts send of themselves."""
@@ -83,6 +87,7 @@ class Suite:
         )  # no EUI-64 of a universal address
         self._low: Final = random_bits.getrandbits(24)
         self._numbers: Final = itertools.count(1)
+        self._ids: Final = random_bits
         self._pings: Final = itertools.count(random_bits.getrandbits(24) << 8)
         self._watch4, *rest = around.ipv4 or ("",)
         self._free4: Final[Iterator[str]] = itertools.cycle(rest[:FREE4_COUNT] or ("",))
@@ -159,6 +164,10 @@ class Suite:
             "mtu": link.params.mtu,
             "pkey": link.params.pkey,
             "qkey": link.params.qkey,
+            "comm_id": self._ids.getrandbits(31) | 1 << 31,
+            "comm_id2": self._ids.getrandbits(31) | 1,
+            "path_mtu": max(1, (link.params.mtu + ENCAP_LEN).bit_length() - 8),
+            "tid": self._ids.getrandbits(64),
             "me6": self._ipv6("fe80::", number),
             "free6": self._ipv6("fe80::", 0x8000 | number),
         }
@@ -184,8 +193,7 @@ class Suite:
         outcome, reason = Outcome.PASS, ""
         run = _Run(self, tester)
         try:
-            for step in test.steps:
-                run.do(step)
+            run.do_all(test.steps)
             self.check_alive(test)
         except NotMet as error:
             outcome, reason = Outcome.FAIL, str(error)
@@ -195,8 +203,7 @@ class Suite:
             outcome, reason = Outcome.NOT_APPLICABLE, f"needs {error.args[0]}"
         finally:
             with suppress(NotMet, CannotSend, KeyError):
-                for step in test.cleanup:
-                    run.do(step)
+                run.do_all(test.cleanup)
             self._link.close_connection()
             tester.leave_all()
         if tester.overflow:
@@ -244,6 +251,10 @@ class _Run:
         self._mark = 0
         self._sent_s = self._link.now()
 
+    def do_all(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self.do(step)
+
     def do(self, step: Step) -> None:
         tester, link = self._tester, self._link
         match step:
@@ -263,24 +274,64 @@ class _Run:
             case Answer():
                 for own in tester.addresses:
                     if own.queue_pair is QueuePair.MINE:
-                        own.answers = step.on
+                        own.answers, own.flags = step.on, step.flags
                         own.is_router = step.as_router
             case Join():
                 tester.join(step.group)
-            case Connect():
-                tester.names["rc_qpn"] = link.open_connection()
-            case Establish():
-                qpn = tester.names[getattr(step.their_qpn, "name", "")]
-                to = tester.names["peer_hw"]
-                assert isinstance(qpn, int)
-                assert isinstance(to, bytes)
-                link.connect(to, qpn, step.path_mtu, step.receive_psn, step.send_psn)
             case Act():
                 assert self._suite.helper is not None
                 tester.note(f"the helper: {step.what}")
                 self._mark = len(tester.arrivals)
                 self._sent_s = link.now()
                 self._suite.helper.act(step.what, tester.names)
+            case Repeat() | Try() | Require():
+                self._control(step)
+            case Connect() | Establish():
+                self._connect(step)
+
+    def _connect(self, step: Connect | Establish) -> None:
+        names, link = self._tester.names, self._link
+        if isinstance(step, Connect):
+            names["rc_qpn"] = link.open_connection()
+            return
+        to = names["peer_hw"]
+        assert isinstance(to, bytes)
+        given = step.their_qpn, step.path_mtu, step.receive_psn, step.send_psn
+        link.connect(to, *(self._number(it) for it in given))
+
+    def _control(self, step: Repeat | Try | Require) -> None:
+        names = self._tester.names
+        match step:
+            case Repeat():
+                self._repeat(step)
+            case Try():
+                self._do_or(step)
+            case Require():
+                found, wanted = names[step.kept.name], resolve(step.wanted, names)
+                if not (wanted.holds(found) if isinstance(wanted, Rule) else wanted == found):
+                    raise NotMet(f"{step.kept} is {found!r}, not {wanted!r}")
+
+    def _number(self, given: Given) -> int:
+        value = resolve(given, self._tester.names)
+        assert isinstance(value, int)
+        return value
+
+    def _repeat(self, step: Repeat) -> None:
+        for _ in range(step.tries - 1):
+            try:
+                self.do_all(step.steps)
+            except NotMet as error:
+                self._tester.note(f"once more: {error}")
+            else:
+                return
+        self.do_all(step.steps)
+
+    def _do_or(self, step: Try) -> None:
+        try:
+            self.do_all(step.steps)
+        except NotMet as error:
+            self._tester.note(f"otherwise: {error}")
+            self.do_all(step.otherwise)
 
     def _matches(self, what: What, step: Expect | Silence) -> list[Arrival]:
         tester = self._tester

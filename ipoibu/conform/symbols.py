@@ -28,6 +28,12 @@ OTHER_HW: Final = Symbol("other_hw")  # this host by another queue pair: "the ad
 PEER_HW: Final = Symbol("peer_hw")
 BROADCAST: Final = Symbol("broadcast")
 
+RC_QPN: Final = Symbol("rc_qpn")  # the queue pair that `Connect` has opened
+COMM_ID: Final = Symbol("comm_id")  # a connection's id, another one in each test
+COMM_ID2: Final = Symbol("comm_id2")
+PATH_MTU: Final = Symbol("path_mtu")  # the code of the InfiniBand MTU of the link's datagrams
+TID: Final = Symbol("tid")  # of a management datagram, another one in each test
+
 MTU: Final = Symbol("mtu")  # the largest IP packet in a datagram, bytes
 PKEY: Final = Symbol("pkey")
 QKEY: Final = Symbol("qkey")
@@ -56,6 +62,50 @@ def of_test(offset: int) -> Derived:
         return (int(ipaddress.IPv6Address(ip)) >> 24 & 0xFF) << 8 | offset
 
     return Derived(f"identification {offset}", value)
+
+
+def gid_of(of: Symbol) -> Derived:
+    """The GID in a hardware address."""
+
+    def gid(names: Names) -> Value:
+        hwaddr = names[of.name]
+        assert isinstance(hwaddr, bytes)
+        return hwaddr[4:]
+
+    return Derived(f"the GID of {of}", gid)
+
+
+def guid_of(of: Symbol) -> Derived:
+    """The lower half of the GID in a hardware address, which serves as the GUID of its port."""
+
+    def guid(names: Names) -> Value:
+        hwaddr = names[of.name]
+        assert isinstance(hwaddr, bytes)
+        return hwaddr[12:]
+
+    return Derived(f"the GUID of {of}", guid)
+
+
+def qpn_of(of: Symbol, upper: int = 0) -> Derived:
+    """The queue pair number in a hardware address, with more bits in front of it."""
+
+    def qpn(names: Names) -> Value:
+        hwaddr = names[of.name]
+        assert isinstance(hwaddr, bytes)
+        return upper | int.from_bytes(hwaddr[1:4], "big")
+
+    return Derived(f"the queue pair of {of}" + (f" with {upper:#x}" if upper else ""), qpn)
+
+
+def bytes_of_mtu(of: Symbol) -> Derived:
+    """The bytes of an InfiniBand MTU whose code is the symbol (1: 256, 5: 4096)."""
+
+    def count(names: Names) -> Value:
+        mtu = names[of.name]
+        assert isinstance(mtu, int)
+        return 128 << min(mtu, 5)
+
+    return Derived(f"the bytes of {of}", count)
 
 
 def any_flags(of: Symbol) -> Derived:

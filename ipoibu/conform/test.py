@@ -105,10 +105,12 @@ class Wait:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """From now on the tester resolves `ME4` and `ME6` for the peer, or does not; it begins answering. With
-    `as_router` its answers have the Router flag."""
+    `as_router` its answers have the Router flag. `flags` are those of its hardware address: 0x80 offers
+    connections (RFC 4755 §3.1)."""
 
     on: bool
     as_router: bool = False
+    flags: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +122,17 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Open a queue pair for a connection: its number becomes the symbol `rc_qpn`."""
+    """Open a queue pair for a connection: its number becomes the symbol `RC_QPN`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Establish:
-    """Make the connection's queue pair ready, towards the queue pair of the symbol `their_qpn`."""
+    """Make the connection's queue pair ready, towards the queue pair `their_qpn` of the peer."""
 
     their_qpn: Given
-    path_mtu: int = 2048
-    receive_psn: int = 0
-    send_psn: int = 0
+    path_mtu: Given = 2048
+    receive_psn: Given = 0
+    send_psn: Given = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,44 @@ class Act:
     what: str
 
 
-Step = Send | Expect | Silence | Wait | Answer | Join | Connect | Establish | Act
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Take these steps until they come out as they say, `tries` times: a peer may lose its first answers."""
+
+    steps: tuple[Step, ...]
+    tries: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Take these steps; if they do not come out as they say, take the others."""
+
+    steps: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Require:
+    """A value that an `Expect` has kept is this one, or follows this rule."""
+
+    kept: Symbol
+    wanted: Given
+
+
+Step = (
+    Send
+    | Expect
+    | Silence
+    | Wait
+    | Answer
+    | Join
+    | Connect
+    | Establish
+    | Act
+    | Repeat
+    | Try
+    | Require
+)
 
 
 _NEEDS: Final = {
@@ -157,7 +196,10 @@ _NEEDS: Final = {
 
 
 def _needs_of(step: Step) -> Iterator[Need]:
-    """Yield what the symbols in a step need."""
+    """Yield what the symbols in a step, or in the steps within it, need."""
+    if isinstance(step, Repeat | Try):
+        for inner in step.steps:
+            yield from _needs_of(inner)
     packets = [step.packet] if isinstance(step, Send | Expect | Silence) else []
     while packets:
         what = packets.pop()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ipoibu.conform.headers.cm import MAD
 from ipoibu.conform.headers.ip import echo6, icmp_echo, ipv4, ipv6
 from ipoibu.conform.headers.link import ARP, ENCAP, arp, encap
 from ipoibu.conform.headers.nd import SOLICITATION, na, target_option
@@ -26,8 +27,11 @@ from ipoibu.conform.verdict import Line
 
 ARRIVALS_MAX: Final = 4096
 """Of one test: a peer that sends more is cut short, and the transcript says so."""
-FIRST_LAYOUT: dict[QueuePair, Layout] = dict.fromkeys(QueuePair, ENCAP)
-"""By which header a datagram begins; `headers.cm` sets that of GSI."""
+FIRST_LAYOUT: Final[dict[QueuePair, Layout]] = {
+    **dict.fromkeys(QueuePair, ENCAP),
+    QueuePair.GSI: MAD,
+}
+"""By which header a datagram begins."""
 
 
 @dataclass(slots=True)
@@ -47,6 +51,7 @@ class Address:
     queue_pair: QueuePair
     answers: bool = True
     is_router: bool = False
+    flags: int = 0  # of the hardware address
 
 
 class Tester:
@@ -140,7 +145,7 @@ class Tester:
         own = next((it for it in self.addresses if it.answers and it.ip == asked), None)
         if own is None:
             return
-        mine = self.link.address(own.queue_pair)
+        mine = bytes((own.flags,)) + self.link.address(own.queue_pair)[1:]
         if last.layout is ARP:
             if last.values["operation"] != 1 or last.values["sender_ip"] == "0.0.0.0":
                 return

@@ -8,6 +8,7 @@ Where to look:
 - `nd`: neighbour discovery
 - `groups`: IGMP and MLD
 - `dhcp`: DHCP over IPv4
+- `cm`: communication management, and the private data of connected mode
 
 It imports: `conform.layout`, `conform.packet`.
 

@@ -7,6 +7,8 @@ Where to look:
 - `rfc3376`: IPv4 groups of the host, by IGMP
 - `rfc3810`: IPv6 groups of the host, by MLD
 - `rfc4390`: DHCP
+- `iba_cm`: communication management of InfiniBand
+- `rfc4755`: connected mode
 - `rfc4391`: frames, hardware addresses, groups and the MTU
 - `rfc4443`: ICMPv6
 - `rfc4861`: neighbour discovery's messages, and the beginnings of its tests
@@ -18,7 +20,8 @@ Where to look:
 - `rfc8201`: path MTU discovery for IPv6
 - `rfc826`: ARP on InfiniBand links
 
-It imports: `conform.headers`, `conform.link`, `conform.packet`, `conform.symbols`, `conform.test`.
+It imports: `conform.connection`, `conform.headers`, `conform.link`, `conform.packet`, `conform.symbols`,
+`conform.test`.
 
 Not here:
 

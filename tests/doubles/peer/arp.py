@@ -43,7 +43,8 @@ class ArpPart:
     def _pack(self, operation: int, sender_ip: str, hwaddr: bytes, ip: str) -> bytes:
         host = self._host
         kind = 1 if host.deviates("ARP of hardware type 1") else 32
-        own = bytes((host.flags,)) + host.hwaddr[1:]
+        flags = 0 if host.deviates("announces no connected mode by ARP") else host.flags
+        own = bytes((flags,)) + host.hwaddr[1:]
         if host.deviates("ARP with another queue pair"):
             own = own[:1] + b"\0\0\7" + own[4:]
         if operation == 1 and host.deviates("asks with another GID"):
@@ -145,7 +146,7 @@ class ArpPart:
         if hwaddr[0] & 0x3F and host.deviates("sends to no address with unknown flags"):
             return
         if len(packet) >= 28 and packet[9] == 1 and host.deviates("replies where a ping came from"):
-            hwaddr = host.last_sender
+            hwaddr = hwaddr[:1] + host.last_sender[1:]
         host.send_frame(hwaddr, 0x0800, packet)
 
     def send_ip(self, target: str, packet: bytes) -> None:

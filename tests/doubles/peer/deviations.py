@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.doubles.peer import groups, ipv4, ipv6, nd_deviations
+from tests.doubles.peer import cm_deviations, groups, ipv4, ipv6, nd_deviations
 
 LINK: Final = {
     "ARP of hardware type 1": "R1",
@@ -74,4 +74,5 @@ DEVIATIONS: Final = {
     **ipv4.DEVIATIONS,
     **ipv6.DEVIATIONS,
     **nd_deviations.DEVIATIONS,
+    **cm_deviations.DEVIATIONS,
 }

@@ -39,6 +39,7 @@ class Host:
         self.last_sender = bytes(20)  # of the last frame
         self._dead_until_s = 0.0
         self.flags = 0x80
+        self.mtu = 65520  # of connected mode; what is too long for a neighbour, `carry` cuts
         self.ipv4 = IPV4
         self.ipv6: Final = [self._link_local(), IPV6_GLOBAL]
         self.groups: Final = {
@@ -60,6 +61,8 @@ class Host:
         self.on_gsi: Callable[[bytes, bytes], None] = lambda mad, sender: None
         self.on_message: Callable[[bytes, bytes, int], None] = lambda frame, sender, qpn: None
         self.hop_limit = 64  # of IPv6 packets
+        self.carry: Callable[[bytes, int, bytes], bool] = lambda to, kind, body: False
+        """Sends to a hardware address what does not go by one datagram; returns whether it did."""
         self.drops = 0
         wire.host = self
 
@@ -116,7 +119,11 @@ class Host:
         return self.by_type.get(kind)
 
     def send_frame(self, to: bytes, kind: int, body: bytes) -> None:
-        """Send what follows the encapsulation header to a hardware address."""
+        """Send what follows the encapsulation header to a hardware address, as the neighbour takes it."""
+        if not self.carry(to, kind, body):
+            self.send_datagram(to, kind, body)
+
+    def send_datagram(self, to: bytes, kind: int, body: bytes) -> None:
         reserved = b"\0\1" if self.deviates("sends reserved bits") else b"\0\0"
         self.wire.to_tester(to, kind.to_bytes(2, "big") + reserved + body, self.hwaddr)
 

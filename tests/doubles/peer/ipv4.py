@@ -211,7 +211,7 @@ class Ipv4Part:
         if is_multicast(target):
             host.send_group(target, 0x0800, packet)
             return
-        mtu = min(host.wire.params.mtu, self._path_mtu.get(target, 0xFFFF))
+        mtu = min(host.mtu, self._path_mtu.get(target, 0xFFFF))
         body = packet[20:]
         if len(packet) <= mtu:
             self._send_whole(target, packet)

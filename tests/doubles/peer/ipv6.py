@@ -393,7 +393,7 @@ class Ipv6Part:
         if ":" not in target:
             self._send_whole(target, packet)
             return
-        mtu = min(host.wire.params.mtu, self._path_mtu.get(target, 0xFFFF))
+        mtu = min(host.mtu, self._path_mtu.get(target, 0xFFFF))
         if is_multicast(target):
             host.send_group(target, 0x86DD, packet)
             return

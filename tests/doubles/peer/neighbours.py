@@ -265,4 +265,5 @@ class Neighbours:
 def link_layer_option(host: Host, kind: int) -> bytes:
     """Return the option 1 (source) or 2 (target) with the host's address (RFC 4391 §9.3)."""
     pad = b"\1\1" if kind == 2 and host.deviates("pads its address with ones") else b"\0\0"
-    return bytes((kind, 3)) + pad + bytes((host.flags,)) + host.hwaddr[1:]
+    flags = 0 if host.deviates("announces no connected mode by ND") else host.flags
+    return bytes((kind, 3)) + pad + bytes((flags,)) + host.hwaddr[1:]

@@ -7,6 +7,7 @@ from ipoibu.conform.helper import Helper
 from ipoibu.conform.packet import Names
 from ipoibu.conform.peer import Peer
 from tests.doubles.peer.arp import ArpPart
+from tests.doubles.peer.cm import CmPart
 from tests.doubles.peer.conflicts import ConflictPart
 from tests.doubles.peer.dhcp import DhcpPart
 from tests.doubles.peer.groups import GroupsPart
@@ -29,6 +30,7 @@ class WholeHost(Host):
         self.nd = NdPart(self)
         self.ip6 = Ipv6Part(self)
         self.memberships = GroupsPart(self, self.ip, self.ip6)
+        self.cm = CmPart(self)
 
     def helper(self) -> Helper:
         return _Helper(self)
