@@ -21,6 +21,8 @@ ACTS: Final = {
     "join6": "ip -6 addr del ff05::7707/128 dev {device}; "
     "ip -6 addr add ff05::7707/128 dev {device} autojoin",
     "leave6": "ip -6 addr del ff05::7707/128 dev {device}",
+    "add6": "ip -6 addr add {free6}/64 dev {device} valid_lft 30 preferred_lft 30",
+    "del6": "ip -6 addr del {free6}/64 dev {device}",
     "ping4": "ping -c 1 -W 2 {me4}",
     "ping6": "ping -c 1 -W 2 {me6}%{device}",
     "ping_group4": "ping -c 1 -W 1 -I {device} 239.77.7.8",

@@ -7,18 +7,19 @@ Where to look:
 - `rfc3376`: IPv4 groups of the host, by IGMP
 - `rfc3810`: IPv6 groups of the host, by MLD
 - `rfc4390`: DHCP
-- `iba_cm`: communication management of InfiniBand
-- `rfc4755`: connected mode
 - `rfc4391`: frames, hardware addresses, groups and the MTU
 - `rfc4443`: ICMPv6
+- `rfc4755`: connected mode
 - `rfc4861`: neighbour discovery's messages, and the beginnings of its tests
 - `rfc4861_neighbours`: the neighbour cache
 - `rfc4861_routers`: routers, prefixes and redirects
+- `rfc4862`: IPv6 addresses: duplicates, and addresses by prefixes
 - `rfc5227`: IPv4 address conflicts
 - `rfc791`: IPv4, its fragments, and ICMP
 - `rfc8200`: IPv6, its extension headers and fragments
 - `rfc8201`: path MTU discovery for IPv6
 - `rfc826`: ARP on InfiniBand links
+- `iba_cm`: communication management of InfiniBand
 
 It imports: `conform.connection`, `conform.headers`, `conform.link`, `conform.packet`, `conform.symbols`,
 `conform.test`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.doubles.peer import cm_deviations, groups, ipv4, ipv6, nd_deviations
+from tests.doubles.peer import addresses, cm_deviations, groups, ipv4, ipv6, nd_deviations
 
 LINK: Final = {
     "ARP of hardware type 1": "R1",
@@ -70,6 +70,7 @@ LINK: Final = {
 
 DEVIATIONS: Final = {
     **LINK,
+    **addresses.DEVIATIONS,
     **groups.DEVIATIONS,
     **ipv4.DEVIATIONS,
     **ipv6.DEVIATIONS,

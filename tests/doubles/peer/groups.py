@@ -48,6 +48,7 @@ DEVIATIONS: Final = {
     "reports MLD with hop limit 255": "RFC3810-5",
     "reports MLD without router alert": "RFC3810-5",
     "reports MLD without checksum": "RFC3810-5.2.3",
+    "reports no solicited-node group": "RFC4861-7.2.1",
     "reports an IPv4 join once": "RFC3376-5.1",
     "reports an IPv6 join once": "RFC3810-6.1",
     "sends to joined IPv4 groups alone": "M1",
@@ -108,6 +109,8 @@ class GroupsPart:
         host = self._host
         found = {it for it in host.groups | self._members if (":" in it) == (version == 6)}
         found.discard("255.255.255.255")
+        if host.deviates("reports no solicited-node group"):
+            found = {it for it in found if not it.startswith("ff02::1:ff")}
         for special in ("224.0.0.1", "ff02::1"):
             if not host.deviates(f"reports {special}"):
                 found.discard(special)

@@ -42,6 +42,8 @@ class Host:
         self.mtu = 65520  # of connected mode; what is too long for a neighbour, `carry` cuts
         self.ipv4 = IPV4
         self.ipv6: Final = [self._link_local(), IPV6_GLOBAL]
+        self.on_link: Final = {ipaddress.IPv6Network((IPV6_GLOBAL, 64), strict=False)}
+        """The networks of the global addresses."""
         self.groups: Final = {
             "255.255.255.255",
             "224.0.0.1",

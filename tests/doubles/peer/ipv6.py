@@ -294,10 +294,12 @@ class Ipv6Part:
                 130: "answers MLD of a wrong checksum",
                 **dict.fromkeys(ND_TYPES, "ignores the checksum of neighbour discovery"),
             }
+            if it.source == "::":
+                names = {135: "takes a probe of a wrong checksum"}
             if kind not in names or not host.deviates(names[kind]):
                 return
         is_far = kind in ND_TYPES and self.hop_limit != 255
-        if is_far and not host.deviates("takes neighbour discovery from afar"):
+        if is_far and not host.deviates(self._from_afar(it, kind)):
             return
         if kind == 128:
             host.heard(it.source)
@@ -306,6 +308,14 @@ class Ipv6Part:
             handler(message, it.sender, it.source, it.target)
         elif kind > 127 and host.deviates("complains about unknown ICMPv6 types"):
             self.error(it, PROBLEM, 1, it.pointed)
+
+    def _from_afar(self, it: _Walk, kind: int) -> str:
+        """Return the deviation of a host that takes such a message of neighbour discovery from afar."""
+        if it.source == "::":
+            return "takes a probe from afar"
+        if kind == 136 and it.target == "ff02::1":
+            return "takes a claim from afar"
+        return "takes neighbour discovery from afar"
 
     def error(self, it: _Walk, kind: int, code: int, value: int) -> None:
         """Send an error about a packet, unless RFC 4443 §2.4 (e) forbids it."""

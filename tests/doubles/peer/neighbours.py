@@ -155,7 +155,7 @@ class Neighbours:
         return b"\x87\0\0\0" + bytes(4) + packed(entry.ip) + option
 
     def _own(self, ip: str) -> str:
-        link_local, wide = self._host.ipv6
+        link_local, wide, *_ = self._host.ipv6
         return link_local if ip.startswith("fe80:") else wide
 
     def _doubt(self, entry: Neighbour) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from tests.doubles.peer.host import IPV6_GLOBAL, Host
+from tests.doubles.peer.host import Host
 from tests.doubles.peer.neighbours import Neighbours
 
 PREFIX, SOURCE = 3, 1
@@ -45,7 +45,7 @@ class Routers:
 
     def _is_on_link(self, target: str) -> bool:
         address = ipaddress.IPv6Address(target)
-        if address.is_link_local or address in ipaddress.IPv6Network((IPV6_GLOBAL, 64), False):
+        if address.is_link_local or any(address in it for it in self._host.on_link):
             return True
         now = self._host.wire.now()
         return any(address in it and end > now for it, end in self._prefixes.items())

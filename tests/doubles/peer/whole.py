@@ -6,6 +6,7 @@ from __future__ import annotations
 from ipoibu.conform.helper import Helper
 from ipoibu.conform.packet import Names
 from ipoibu.conform.peer import Peer
+from tests.doubles.peer.addresses import AddressPart
 from tests.doubles.peer.arp import ArpPart
 from tests.doubles.peer.cm import CmPart
 from tests.doubles.peer.conflicts import ConflictPart
@@ -29,6 +30,7 @@ class WholeHost(Host):
         self.pings = PingPart(self, self.ip)
         self.nd = NdPart(self)
         self.ip6 = Ipv6Part(self)
+        self.addresses = AddressPart(self)
         self.memberships = GroupsPart(self, self.ip, self.ip6)
         self.cm = CmPart(self)
 
