@@ -11,7 +11,9 @@ fixture.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -23,7 +25,8 @@ MARK: Final = (
     "lab(guests=2, ipoib='kernel', fabric='ib', mode='datagram', ...): the words of ipoibu.lab.Lab"
     " for the fixture `lab`; a mark nearer to the test adds to those of its class and module"
 )
-REPORT_LINES: Final = 60  # of each machine's output and kernel log
+REPORT_LINES: Final = 60  # of each machine's output and kernel log, and no more than
+REPORT_BYTES: Final = 64 << 10
 _LAB: Final = pytest.StashKey["Lab"]()
 
 
@@ -56,6 +59,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     if lab is not None and report.when == "call" and report.failed:
         for machine in lab.guests:
             for file in ("output", "kernel.log"):
-                text = (lab.directory / machine.name / file).read_text(errors="replace")
-                end = "\n".join(text.splitlines()[-REPORT_LINES:])
+                end = _end(lab.directory / machine.name / file)
                 report.sections.append((f"machine {machine.name}: {file}", end))
+
+
+def _end(file: Path) -> str:
+    """Return the last lines of a file that a machine may have written."""
+    with file.open("rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - REPORT_BYTES))
+        text = stream.read(REPORT_BYTES).decode(errors="replace")
+    return "\n".join(text.splitlines()[-REPORT_LINES:])

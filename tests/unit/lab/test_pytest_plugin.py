@@ -31,7 +31,7 @@ class Lab:
         for machine in self.guests:
             place = self.directory / machine.name
             place.mkdir()
-            (place / "output").write_text(f"said by {machine.name}\\n")
+            (place / "output").write_text("x" * (1 << 20) + f"\\nsaid by {machine.name}\\n")
             (place / "kernel.log").write_text("".join(f"line {i}\\n" for i in range(1000)))
         return self
     def __exit__(self, *error):
@@ -92,6 +92,7 @@ def test_the_mark_has_the_words_of_the_lab_and_a_failure_shows_what_each_machine
         ],
     )
     result.stdout.no_fnmatch_line("line 939")
+    assert len(result.stdout.str()) < 1 << 19  # of outputs of a megabyte
 
 
 def test_workers_of_xdist_have_labs_of_their_own(tests: pytest.Pytester) -> None:
