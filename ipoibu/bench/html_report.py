@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ipoibu.bench.picture import Picture
 
-_NUMBER: Final = re.compile(r"[-+]?\d[\d ,]*(?:\.\d+)?(?:e[-+]?\d+)? ?%?|-")
+_NUMBER: Final = re.compile(r"(?:>=)?[-+]?\d[\d ,]*(?:\.\d+)?(?:e[-+]?\d+)? ?%?|-")
 # The colours of words that judge, whichever table they stand in
 _JUDGED: Final = {
     **dict.fromkeys(("met", "pass", "faster", "better"), "good"),

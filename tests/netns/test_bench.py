@@ -108,7 +108,9 @@ def test_frames_of_known_sizes_cross_the_link_and_the_control() -> None:
         assert sample["throughput_512_frames_s"] > 0
         assert seen["delays"][0]["count"] > 1
         assert 0 < sample["latency_512_us"] <= sample["latency_worst_512_us"]
-        assert len(seen["back_to_back"]["each"]) == 2
+        bursts = seen["back_to_back"]
+        assert len(bursts["each"]) == 2
+        assert bursts["is_least"] == (max(bursts["each"]) == bursts["most"])
         assert seen["loss"][0]["percent"] == 100
     assert report["details"]["datagram"][0]["mtu"] == 2044
     assert "virtual" in table(report) or not report["environment"]["hypervisor"]

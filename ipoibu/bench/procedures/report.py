@@ -9,6 +9,7 @@ from typing import Any, Final
 from ipoibu.bench.html_report import Part, Section, Table
 from ipoibu.bench.picture import Picture, curves
 from ipoibu.bench.procedures.control import NAME as CONTROL
+from ipoibu.bench.procedures.delay import TAGGED_LEAST
 from ipoibu.bench.procedures.generator import BURST_S
 from ipoibu.bench.report import grid, number
 from ipoibu.bench.statistic import spread
@@ -105,6 +106,8 @@ def _frames(report: Report, name: str) -> Table:
         held_s = details["back_to_back"]["buffer_s"]
         buffer_ms = number(None if held_s is None else held_s * 1000, 1)
         cells = [number(value, places) for value, places in values]
+        if details["back_to_back"]["is_least"]:
+            cells[5] = f">={cells[5]}"
         rows.append(
             [size, cells[0], gbit_s, share, details["limit"], *cells[1:6], buffer_ms, *cells[6:]]
         )
@@ -167,7 +170,17 @@ def caveats(report: Report) -> list[str]:
 
 
 def _caveats_of_frames(report: Report) -> list[str]:
+    few = [
+        f"{name} at {size}"
+        for name, rounds in report["details"].items()
+        for size, details in rounds[-1]["sizes"].items()
+        if any(it["count"] < TAGGED_LEAST for it in details.get("delays", ()))
+    ]
+    rare = (
+        f"Fewer than {TAGGED_LEAST} frames have a delay (RFC 8219 wants as many): {', '.join(few)}."
+    )
     return [
+        *([rare] if few else []),
         "The sender is Python, with a system call for each frame. Full speed is the rate at which it can"
         " send into that path, and stands in for the RFC's line rate. Limit says who lost frames at the"
         " next higher rate: the path, or the receiving program, which had no time for its socket; the"
@@ -180,7 +193,8 @@ def _caveats_of_frames(report: Report) -> list[str]:
         " frame, at the throughput, by one clock. PDV and IPDV are of the stamped frames that the tester"
         " keeps: every one, or some evenly among more than 10 000. IPDV is the median of the amounts.",
         "The buffer is RFC 9004's: the average burst over full speed, less what leaves the buffer"
-        " meanwhile. It has no value where the sender is no faster than the path.",
+        " meanwhile. It has no value where the sender is no faster than the path, or where the longest burst"
+        " that was tried passed, which the sign >= says.",
     ]
 
 

@@ -17,6 +17,8 @@ from ipoibu.bench.traffic import END_S, START_S, Ends, python
 from ipoibu.lab import LabError
 
 TAGGED_MOST: Final = 10_000
+FULL_SPEED_S: Final = 1.0  # is enough to know the sender's rate
+FEW: Final = 64  # frames, to begin with
 _GENERATOR: Final = python("ipoibu.bench.procedures.generator")
 
 Limit = Literal["path", "sender", "receiver"]
@@ -117,9 +119,9 @@ class Tester:
         """Send so many frames as fast as the sender can."""
         return self._trial(size, frames, 0.0, tagged=False)
 
-    def full_speed(self, size: int, seconds: float) -> float:
+    def full_speed(self, size: int) -> float:
         """Return the rate at which the sender can send frames into this path."""
-        frames = 64
+        frames, seconds = FEW, min(self._times.trial_s, FULL_SPEED_S)
         while (trial := self.burst(size, frames)).took_s < seconds / 2:
             frames = max(2 * frames, int(trial.rate * seconds))
         return trial.rate

@@ -45,9 +45,21 @@ def test_text_is_no_markup() -> None:
 
 
 def test_numbers_and_verdicts_are_marked() -> None:
-    cells = ["-", "1.25", "136 000", "-3", "12 %", "pass", "not met", "warn", "10.0.0.1 up", "E2"]
+    cells = [
+        "-",
+        "1.25",
+        ">=500",
+        "136 000",
+        "-3",
+        "12 %",
+        "pass",
+        "not met",
+        "warn",
+        "10.0.0.1 up",
+        "E2",
+    ]
     found = _parsed(_page(Table(["x"] * len(cells), [cells]))).findall(".//td")
-    assert [it.get("class") for it in found] == [*["number"] * 5, "good", "bad", "fair", None, None]
+    assert [it.get("class") for it in found] == [*["number"] * 6, "good", "bad", "fair", None, None]
 
 
 def test_the_environment_is_a_table_of_plain_words() -> None:

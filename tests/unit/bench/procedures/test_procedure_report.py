@@ -39,7 +39,8 @@ def _sample(frames_s: float) -> dict[str, float]:
 
 
 def _details(limit: str) -> dict[str, Any]:
-    return {"sizes": {"64": {"limit": limit, "back_to_back": {"buffer_s": 0.0125}}}}
+    bursts = {"buffer_s": 0.0125, "is_least": limit == "sender"}
+    return {"sizes": {"64": {"limit": limit, "back_to_back": bursts}}}
 
 
 def _report(procedure: str = "rfc2544", times: Times = SHORT, **changes: Any) -> dict[str, Any]:
@@ -108,6 +109,18 @@ def test_what_is_not_so_is_not_said() -> None:
     assert "busy" not in text
     busy = _report(environment={**ENVIRONMENT, "load_average": [3.5, 1, 1]})
     assert "a load average of 3.5 on 2 CPUs" in "\n".join(caveats(busy))
+
+
+def test_too_few_delays_are_named() -> None:
+    report = _report()
+    seen = report["details"]["datagram"][-1]["sizes"]["64"]
+    seen["delays"] = [{"count": 500}]
+    assert "Fewer than 500" not in "\n".join(caveats(report))
+    seen["delays"].append({"count": 499})
+    assert (
+        "Fewer than 500 frames have a delay (RFC 8219 wants as many): datagram at 64."
+        in caveats(report)
+    )
 
 
 def test_a_bandwidth_that_tcp_exceeds_was_measured_too_low() -> None:
