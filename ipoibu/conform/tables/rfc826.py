@@ -313,4 +313,16 @@ TESTS: Final = (
         Send(ping(2)),
         Silence(pong(2), to=BROADCAST),
     ),
+    Test(
+        "ARP-34",
+        "R2",
+        MUST,
+        "RFC 826",
+        "the addresses in a reply count, and not the queue pair that sent it",
+        ASKED,
+        Send(reply(), by=OTHER),
+        Wait(0.2),
+        Send(ping(2)),
+        Expect(pong(2)),
+    ),
 )

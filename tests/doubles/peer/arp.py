@@ -89,6 +89,8 @@ class ArpPart:
         if any(wrong):
             return
         source, asked = (str(ipaddress.IPv4Address(it)) for it in (ip, target))
+        if hwaddr[1:] != sender[1:] and host.deviates("drops ARP about another queue pair"):
+            return
         self.hear(operation, hwaddr, source, asked)
         for_us = asked == host.ipv4 or asked in self.more
         if self._is_learned(operation, source, asked, hwaddr, for_us=for_us):

@@ -36,6 +36,7 @@ LINK: Final = {
     "defends without a limit": "K6",
     "drops ARP with unknown flags": "A2",
     "drops a frame whose reserved bits are set": "E2",
+    "drops ARP about another queue pair": "R2",
     "fills a short ARP message up": "R1",
     "identifier of another GUID": "I1",
     "identifier without the universal bit": "I2",

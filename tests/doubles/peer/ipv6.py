@@ -170,7 +170,11 @@ class Ipv6Part:
     def _options(self, it: _Walk, size: int) -> bool:
         """Return whether the packet goes on behind these options."""
         host = self._host
-        if it.protocol == HOP_BY_HOP and host.deviates("drops hop-by-hop options"):
+        by_unicast = not is_multicast(it.target)
+        is_echo = (
+            it.packet[it.at] == ICMPV6 and it.packet[it.at + size : it.at + size + 1] == b"\x80"
+        )
+        if it.protocol == HOP_BY_HOP and is_echo and host.deviates("drops hop-by-hop options"):
             return False
         at = it.at + 2
         while at < it.at + size:
@@ -187,10 +191,9 @@ class Ipv6Part:
                 at += 2 + it.packet[at + 1]
                 continue
             told = action == 2 or (
-                action == 3
-                and (not is_multicast(it.target) or host.deviates("tells groups about action 11"))
+                action == 3 and (by_unicast or host.deviates("tells groups about action 11"))
             )
-            if action == 2 and is_multicast(it.target):
+            if action == 2 and not by_unicast:
                 told = not host.deviates("tells groups nothing about action 10")
             if told:
                 self.error(it, PROBLEM, 2, at)
