@@ -127,7 +127,7 @@ class NdResolver:
             case NeighbourSolicitation():
                 self._take_solicitation(now, source, message)
                 return
-            case RouterSolicitation():
+            case RouterSolicitation() if self._context.config.is_router:  # §6.1.1: else ignore it
                 self._learn(now, message.source, message.lladdr, is_router=False)
             case RouterAdvertisement():
                 sender = message.lladdr or _sender(source)

@@ -250,11 +250,15 @@ def test_a_router_advertisement_is_handed_on_without_its_option_and_teaches_the_
     assert bench.action(PEER_TEXT) is NeighAction.NOTIFY
 
 
-def test_a_router_solicitation_is_handed_on_and_teaches_the_asker() -> None:
+def test_a_router_solicitation_is_handed_on_and_teaches_a_router_the_asker() -> None:
+    """RFC 4861 §6.1.1, §6.2.6: a host learns nothing from it."""
     bench = Bench()
     bench.nd(RouterSolicitation(PEER_V6, ALL_ROUTERS, PEER), multicast=True)
+    assert bench.neighbour(PEER_TEXT) is None
+    bench.host.engine.router_changed(is_router=True)
+    bench.nd(RouterSolicitation(PEER_V6, ALL_ROUTERS, PEER), multicast=True)
     bench.nd(RouterSolicitation(NO_ADDRESS, ALL_ROUTERS), multicast=True)
-    assert len(bench.host.delivered) == 2
+    assert len(bench.host.delivered) == 3
     assert state_of(bench) is State.STALE
 
 
