@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ipoibu.bench.html_report import Part, Section, Table
-from ipoibu.bench.picture import Picture, curves
+from ipoibu.bench.picture import Picture, bars, curves
 from ipoibu.bench.procedures.control import NAME as CONTROL
 from ipoibu.bench.procedures.delay import TAGGED_LEAST
 from ipoibu.bench.procedures.generator import BURST_S
@@ -117,10 +117,13 @@ def _frames(report: Report, name: str) -> Table:
 
 
 def _pictures(report: Report) -> list[Picture]:
-    if report["procedure"] != "rfc2544":
-        return []
+    if report["procedure"] == "rfc6349":
+        return _bars(report)
     drawn = []
-    for heading, figure, _ in FRAMES[:2]:
+    for title, unit, figure in (
+        ("Throughput", "frames/s", FRAMES[0][1]),
+        ("Latency", "us", FRAMES[1][1]),
+    ):
         lines: dict[str, Sequence[tuple[float, float]]] = {}
         for name, rounds in report["details"].items():
             points = [
@@ -130,8 +133,27 @@ def _pictures(report: Report) -> list[Picture]:
             ]
             if points:
                 lines[name] = points
-        title = "Throughput" if figure == FRAMES[0][1] else "Latency"
-        drawn.append(curves(title, "bytes of the IP packet", heading, lines))
+        drawn.append(curves(title, "bytes of the IP packet", unit, lines))
+    return [*drawn, *(_losses(name, it[-1]) for name, it in report["details"].items())]
+
+
+def _losses(name: str, details: Mapping[str, Any]) -> Picture:
+    """The frame loss of the last round, as RFC 2544 §26.3 wants it drawn."""
+    lines = {
+        f"{size} bytes": [(it["percent"], it["lost_percent"]) for it in of_size["loss"]]
+        for size, of_size in details["sizes"].items()
+    }
+    return curves(f"Frame loss of {name}", "% of the sender's full speed", "%", lines)
+
+
+def _bars(report: Report) -> list[Picture]:
+    drawn = []
+    for heading, figure, _ in TRANSFER:
+        if figure in {"tcp_gbit_s", "transfer_time_ratio", "rtt_during_us"}:
+            values = {name: median(report, name, figure) for name in report["runs"]}
+            drawn.append(
+                bars(heading, "median", {k: v for k, v in values.items() if v is not None})
+            )
     return drawn
 
 

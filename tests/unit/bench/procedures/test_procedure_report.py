@@ -40,7 +40,8 @@ def _sample(frames_s: float) -> dict[str, float]:
 
 def _details(limit: str) -> dict[str, Any]:
     bursts = {"buffer_s": 0.0125, "is_least": limit == "sender"}
-    return {"sizes": {"64": {"limit": limit, "back_to_back": bursts}}}
+    loss = [{"percent": 100.0, "lost_percent": 12.5}, {"percent": 90.0, "lost_percent": 0.0}]
+    return {"sizes": {"64": {"limit": limit, "back_to_back": bursts, "loss": loss}}}
 
 
 def _report(procedure: str = "rfc2544", times: Times = SHORT, **changes: Any) -> dict[str, Any]:
@@ -134,11 +135,14 @@ def test_a_bandwidth_that_tcp_exceeds_was_measured_too_low() -> None:
 
 def test_the_page_has_curves_and_the_caveats() -> None:
     found = sections(_report())
-    assert [isinstance(part, Picture) for part in found[1].parts] == [True, True]
+    drawn = [part.svg for part in found[1].parts if isinstance(part, Picture)]
+    titles = ["Throughput", "Latency", "Frame loss of datagram", "Frame loss of control"]
+    assert [title in svg for title, svg in zip(titles, drawn, strict=True)] == [True] * 4
     assert found[2].parts == caveats(_report())
     text = html(Page("procedure", ENVIRONMENT, found, _report()))
     assert json.dumps("back_to_back_64_frames") in text
-    assert html(Page("tcp", ENVIRONMENT, sections(_tcp()), _tcp()))
+    tcp = html(Page("tcp", ENVIRONMENT, sections(_tcp()), _tcp()))
+    assert "transfer time ratio, median" in tcp
 
 
 def test_two_results_of_a_procedure_compare() -> None:
