@@ -161,4 +161,8 @@ PROGRAMS: Final = {
     "docs/use/verbs.md": ("tests/lab/scenarios/verbs_pair.py", "VerbsPort(context=context, pd=pd)"),
     "ipoibu/lab/machines/README.md": ("tests/lab/test_lab.py", "wait_until_succeeds"),
     "tests/lab/README.md": ("tests/lab/test_rdma.py", "ibv_{kind}_pingpong"),
+    "docs/use/conform.md": (
+        "tests/unit/conform/test_command.py",
+        'blocks("docs/use/conform.md", "python")',
+    ),
 }

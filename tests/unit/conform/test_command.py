@@ -15,8 +15,12 @@ from ipoibu.base.errors import LinkError, UsageError
 from ipoibu.cli.conform import grade
 from ipoibu.cli.main import main
 from ipoibu.cli.parser import build
+from ipoibu.conform import symbols, test
+from ipoibu.conform.catalogue import chosen
 from ipoibu.conform.clauses import CLAUSES
 from ipoibu.conform.discovery import discover
+from ipoibu.conform.tables import rfc826
+from tests.doubles.page_blocks import blocks
 from tests.doubles.peer.host import HWADDR, IPV4, IPV6, IPV6_GLOBAL
 from tests.doubles.peer.whole import WholeHost
 from tests.doubles.peer.wire import Wire
@@ -85,6 +89,14 @@ def test_an_unknown_id_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
         grade(Wire(), options("--only", "Z9"))
     assert main(["conform"]) == 2
     assert "needs --device and --peer" in capsys.readouterr().err
+
+
+def test_the_test_of_the_page_is_one_of_the_suite() -> None:
+    (block,) = blocks("docs/use/conform.md", "python")
+    names = {**vars(test), **vars(rfc826), **vars(symbols)}
+    shown = eval(block.text, names)  # noqa: S307
+    (known,) = chosen(shown.id)
+    assert (shown.clauses, shown.steps) == (known.clauses, known.steps)
 
 
 def test_the_list_has_every_clause_of_the_page_in_its_words(
