@@ -45,7 +45,7 @@ def machine(kernel: str, ipoib: str, fabric: str, mode: str) -> Callable[[Path],
     """Grade machine b of a lab from machine a."""
 
     def grade(directory: Path) -> dict[str, Any]:
-        # The kernel of a machine with ipoibu leaves queue pair 1 to it, thus to the tester when ipoibu is down.
+        # A machine with ipoibu has no ib_cm, so that queue pair 1 is the tester's when ipoibu is down.
         with Lab(2, kernel=kernel, ipoib=f"ipoibu,{ipoib}", fabric=fabric, mode=mode) as lab:
             lab.a.succeed(f"cd {ROOT}; {IPOIBU} down ib0")
             lab.b.start(f"cd {ROOT}; exec {sys.executable} -m {HELPER} serve")
