@@ -368,7 +368,8 @@ class Ipv6Part:
         host = self._host
         own = target
         if target not in host.ipv6:
-            if host.deviates("answers no ping to a group") and target == "ff02::1":
+            is_near = source.startswith("fe80:")  # L6 is seen by pings from further away
+            if is_near and target == "ff02::1" and host.deviates("answers no ping to a group"):
                 return
             own = self.own_for(source)
         if own == host.ipv6[1] and host.deviates("answers from the link-local address"):
