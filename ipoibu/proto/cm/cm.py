@@ -288,6 +288,9 @@ class Cm:
         if isinstance(message, cm.Rej) and message.reason == Reason.TIMEOUT and conn is None:
             conn = self._find_by_guid_untrusted(source, message)
         elif conn is not None and not conn.is_meant_by(message):
+            if isinstance(message, cm.Dreq) and conn.remote_id == message.local_id:
+                self._count("cm_unexpected")  # a DREP would say that the connection is over
+                return
             conn = None
         if conn is None:
             self._answer_unknown(now, source, tid, message)
