@@ -209,5 +209,7 @@ def our_rep(receive_mtu: int = RECEIVE_MTU) -> Packet:
     )
 
 
+ANSWERED_BY: Final = (QueuePair.MINE, QueuePair.RC)
+"""A host with one connection for both directions answers by the tester's."""
 CARRIED: Final = Repeat((Send(PING), Expect(PONG, within_s=1.0, by=QueuePair.RC)))
 """The peer's connection carries its answers."""

@@ -338,10 +338,11 @@ class _Run:
         packet = what if isinstance(what, Packet) else Packet((what,))
         wanted = packet.resolved(tester.names)
         to = None if step.to is None else tester.hwaddr(step.to)
+        by = step.by if isinstance(step.by, tuple) else (step.by,)
         return [
             it
             for it in tester.arrivals[self._mark :]
-            if it.heard.queue_pair is step.by
+            if it.heard.queue_pair in by
             and not it.is_taken
             and wanted.is_met_by(it.packet)
             and (to is None or self._went_to(it, to))

@@ -78,7 +78,7 @@ class Expect:
     apart_s: tuple[float, float] | None = None
     after_s: float = 0.0  # since the last `Send`; an earlier one fails
     to: Given | None = None
-    by: QueuePair = QueuePair.MINE
+    by: QueuePair | tuple[QueuePair, ...] = QueuePair.MINE  # one of these
     keep: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 

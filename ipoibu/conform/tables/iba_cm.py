@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from ipoibu.conform.connection import (
+    ANSWERED_BY,
     CONNECTED,
     END,
     ENDED,
@@ -74,7 +75,7 @@ AN_ID: Final = Rule("no zero", lambda value: value != 0)
 REFUSED: Final = mad() / rej(remote_id=COMM_ID, about=ABOUT_REQ)
 BY_CONNECTION: Final = (
     Repeat(
-        (Send(PING, by=QueuePair.RC), Expect(PONG, within_s=1.0)),
+        (Send(PING, by=QueuePair.RC), Expect(PONG, within_s=1.0, by=ANSWERED_BY)),
         tries=3,
     ),
 )

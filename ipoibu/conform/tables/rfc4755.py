@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from ipoibu.conform.connection import (
+    ANSWERED_BY,
     CARRIED,
     CONNECTED,
     ENDED,
@@ -66,6 +67,7 @@ from ipoibu.conform.symbols import (
     ME6,
     MTU,
     MY_HW,
+    OTHER_HW,
     PEER4,
     PEER6,
     PEER_HW,
@@ -78,6 +80,7 @@ from ipoibu.conform.symbols import (
 from ipoibu.conform.test import (
     MUST,
     SHOULD,
+    Answer,
     Connect,
     Expect,
     Need,
@@ -174,6 +177,24 @@ def form_for(of: Symbol, form: int, other: int = 0) -> Derived:
         f"the service ID {form:#x} for {of}" + (" and another" if other else ""), service
     )
 
+
+OTHER: Final = QueuePair.OTHER
+AT_OTHER: Final = (
+    Answer(False),
+    Send(arp(sender_hwaddr=OTHER_HW, sender_ip=ME4, target_ip=PEER4), to=BROADCAST, by=OTHER),
+    Expect(TOLD, by=OTHER),
+)
+"""The tester is a neighbour that never offered connections: a host may keep offers by hardware address."""
+AT_OTHER6: Final = (
+    Answer(False),
+    Send(
+        ipv6(source=ME6, destination=PEER6, hop_limit=255)
+        / ns(target=PEER6)
+        / source_option(hwaddr=OTHER_HW),
+        by=OTHER,
+    ),
+    Expect(ADVERTISED, by=OTHER),
+)
 
 TESTS: Final = (
     Test(
@@ -280,7 +301,7 @@ TESTS: Final = (
         "RFC 4755 §3",
         "a ping by the tester's connection is answered",
         CONNECTED,
-        Repeat((Send(PING, by=RC), Expect(PONG, within_s=1.0)), tries=3),
+        Repeat((Send(PING, by=RC), Expect(PONG, within_s=1.0, by=ANSWERED_BY)), tries=3),
         needs=ON_IPV4,
         cleanup=(ENDED,),
     ),
@@ -291,7 +312,7 @@ TESTS: Final = (
         "RFC 4755 §3",
         "a ping by a datagram is answered though there is a connection",
         CONNECTED,
-        Repeat((Send(PING), Expect(PONG, within_s=1.0)), tries=3),
+        Repeat((Send(PING), Expect(PONG, within_s=1.0, by=ANSWERED_BY)), tries=3),
         needs=ON_IPV4,
         cleanup=(ENDED,),
     ),
@@ -301,6 +322,7 @@ TESTS: Final = (
         MUST,
         "RFC 4755 §5.1",
         "the host takes messages up to the receive MTU that it has declared",
+        AT_OTHER,
         CONNECTED,
         Repeat(
             (
@@ -310,7 +332,7 @@ TESTS: Final = (
                     / Fill(more=-4, of="their_mtu"),
                     by=RC,
                 ),
-                Expect(ipv4(source=PEER4, destination=ME4, protocol=1), within_s=1.0),
+                Expect(ipv4(source=PEER4, destination=ME4, protocol=1), within_s=1.0, by=OTHER),
             )
         ),
         needs=ON_IPV4,
@@ -322,11 +344,14 @@ TESTS: Final = (
         MUST,
         "RFC 4755 §7.2",
         "a long IPv4 answer to a neighbour without connections comes in fragments, once the host knows",
+        AT_OTHER,
         CONNECTED,
         Repeat(
             (
                 Send(LONG_PING, by=RC),
-                Expect(ipv4(source=PEER4, destination=ME4, more_fragments=1), within_s=1.0),
+                Expect(
+                    ipv4(source=PEER4, destination=ME4, more_fragments=1), within_s=1.0, by=OTHER
+                ),
             )
         ),
         needs=ON_IPV4,
@@ -338,11 +363,14 @@ TESTS: Final = (
         MUST,
         "RFC 4755 §7.2",
         "a long IPv6 answer to a neighbour without connections comes in fragments, once the host knows",
+        AT_OTHER6,
         CONNECTED,
         Repeat(
             (
                 Send(LONG_PING6, by=RC),
-                Expect(ipv6(source=PEER6, destination=ME6) / fragment(more=1), within_s=1.0),
+                Expect(
+                    ipv6(source=PEER6, destination=ME6) / fragment(more=1), within_s=1.0, by=OTHER
+                ),
             )
         ),
         needs=ON_IPV6,
@@ -368,7 +396,7 @@ TESTS: Final = (
         "a message of an unknown type does no harm to the connection",
         CONNECTED,
         Send(encap(type=0x88B5) / bytes(64), by=RC),
-        Repeat((Send(PING, by=RC), Expect(PONG, within_s=1.0)), tries=3),
+        Repeat((Send(PING, by=RC), Expect(PONG, within_s=1.0, by=ANSWERED_BY)), tries=3),
         needs=ON_IPV4,
         cleanup=(ENDED,),
     ),
@@ -380,7 +408,7 @@ TESTS: Final = (
         "a message without anything behind the encapsulation header does no harm to the connection",
         CONNECTED,
         Send(encap(type=0x0800) / b"", by=RC),
-        Repeat((Send(PING, by=RC), Expect(PONG, within_s=1.0)), tries=3),
+        Repeat((Send(PING, by=RC), Expect(PONG, within_s=1.0, by=ANSWERED_BY)), tries=3),
         needs=ON_IPV4,
         cleanup=(ENDED,),
     ),
@@ -530,7 +558,7 @@ TESTS: Final = (
         "a neighbour that refuses the host's request gets datagrams",
         offered(),
         tell(refusal(CONSUMER)),
-        Repeat((Send(LATER_PING), Expect(LATER_PONG, within_s=1.0)), tries=3),
+        Repeat((Send(LATER_PING), Expect(LATER_PONG, within_s=1.0, by=ANSWERED_BY)), tries=3),
         needs=ON_IPV4,
     ),
     Test(
@@ -548,7 +576,7 @@ TESTS: Final = (
             (
                 Send(LATER_PING),
                 Try(
-                    (Expect(LATER_PONG, within_s=1.0),),
+                    (Expect(LATER_PONG, within_s=1.0, by=ANSWERED_BY),),
                     (told(OFFER, within_s=1.0, keep=OF_OFFER), *grant(), ENDED),
                 ),
             ),
