@@ -87,7 +87,7 @@ class Receiver:
 
     def begin(self, *, trial: int, every: int) -> None:
         self._trial, self._every = trial, every
-        self._received = self._reordered = self._last = 0
+        self.received = self._reordered = self._last = 0
         self._tagged: list[tuple[int, int]] = []
         self._overflowed = overflows()
 
@@ -106,7 +106,7 @@ class Receiver:
             trial, number, sent_ns = unpack(buffer)
             if trial != self._trial:
                 continue
-            self._received += 1
+            self.received += 1
             if number < self._last:
                 self._reordered += 1
             self._last = number
@@ -117,7 +117,7 @@ class Receiver:
 
     def result(self) -> dict[str, Any]:
         return {
-            "received": self._received,
+            "received": self.received,
             "reordered": self._reordered,
             "overflowed": overflows() - self._overflowed,
             "tagged": self._tagged,
@@ -146,7 +146,7 @@ def receiver(address: str) -> None:
         poll = select.poll()
         poll.register(stream, select.POLLIN)
         poll.register(0, select.POLLIN)
-        settle_s, end = 0.0, float("inf")
+        settle_s, expected, end = 0.0, 0, float("inf")
         while True:
             wait_ms = None if end == float("inf") else max(0.0, (end - time.monotonic()) * 1000)
             ready = {fd for fd, _ in poll.poll(wait_ms)}
@@ -158,12 +158,12 @@ def receiver(address: str) -> None:
                     return
                 order = json.loads(text)
                 if "settle_s" in order:
-                    settle_s = order["settle_s"]
+                    settle_s, expected = order["settle_s"], order["expected"]
                     end = time.monotonic() + settle_s
                 else:
                     counter.begin(**order)
                     _say({})
-            if time.monotonic() >= end:
+            if end < float("inf") and (counter.received >= expected or time.monotonic() >= end):
                 _say(counter.result())
                 end = float("inf")
 

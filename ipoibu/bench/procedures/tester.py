@@ -134,7 +134,11 @@ class Tester:
         order = {"trial": number, "size": size, "frames": frames, "rate": rate}
         sent = self._ask(sender, order, END_S + (2 * frames / rate if rate else END_S))
         settle_s = self._times.settle_s
-        got = self._ask(receiver, {"settle_s": settle_s}, END_S + settle_s)
+        finish = {
+            "settle_s": settle_s,
+            "expected": int(sent["sent"]),
+        }  # with all frames it ends at once
+        got = self._ask(receiver, finish, END_S + settle_s)
         trial = Trial(
             size=size,
             frames=frames,

@@ -13,7 +13,7 @@ class Times:
 
     trial_s: float  # of a throughput or loss trial: RFC 2544 §24
     tries: int  # trials in a row that lose frames make a rate fail: one by the RFC
-    settle_s: float  # without a frame, then the trial has ended: RFC 2544 §23
+    settle_s: float  # without a frame, then those that lack are lost: RFC 2544 §23
     latency_s: float  # RFC 2544 §26.2
     latency_repeats: int
     burst_s: float  # the longest burst at full speed: RFC 2544 §26.4
@@ -31,8 +31,8 @@ class Times:
         return asdict(self)
 
 
-QUICK: Final = Times(0.2, 2, 0.05, 0.5, 1, 0.05, 3, 1.0)
-SHORT: Final = Times(0.5, 2, 0.1, 1.5, 1, 0.1, 5, 2.0)
+QUICK: Final = Times(0.2, 2, 0.1, 0.5, 1, 0.05, 3, 1.0)
+SHORT: Final = Times(0.5, 2, 0.2, 1.5, 1, 0.1, 5, 2.0)
 RFC: Final = Times(60.0, 1, 2.0, 120.0, 20, 2.0, 50, 30.0)
 
 
