@@ -72,7 +72,7 @@ TESTS: Final = (
         "a host reports twice that it has joined a group",
         Act("join4"),
         Expect(report(TO_EXCLUDE), within_s=SOON_S, count=2),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-2",
@@ -82,7 +82,7 @@ TESTS: Final = (
         "a report goes to 224.0.0.22, in a datagram to that group's GID",
         Act("join4"),
         Expect(ipv4(destination=REPORTS) / report(TO_EXCLUDE), to=REPORTS, within_s=SOON_S),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-3",
@@ -95,7 +95,7 @@ TESTS: Final = (
             ipv4(ttl=1) / router_alert(option=0x9404, value=0) / report(TO_EXCLUDE),
             within_s=SOON_S,
         ),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-4",
@@ -105,7 +105,7 @@ TESTS: Final = (
         "the checksum of a report is right",
         Act("join4"),
         Expect(igmp3_report(sound=1) / igmp3_record(type=TO_EXCLUDE, group=GROUP), within_s=SOON_S),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-5",
@@ -116,7 +116,7 @@ TESTS: Final = (
         JOINED,
         Send(query(), to=ALL_SYSTEMS),
         Expect(report(IS_EXCLUDE), within_s=LATE_S),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-6",
@@ -128,7 +128,7 @@ TESTS: Final = (
         JOINED,
         Send(query(GROUP, GROUP), to=GROUP),
         Expect(report(IS_EXCLUDE), within_s=SOON_S),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-7",
@@ -139,7 +139,7 @@ TESTS: Final = (
         JOINED,
         Send(query(GROUP, PEER4), to=PEER_HW),
         Expect(report(IS_EXCLUDE), within_s=SOON_S),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-8",
@@ -150,7 +150,7 @@ TESTS: Final = (
         JOINED,
         Send(query(NOT_JOINED), to=ALL_SYSTEMS),
         Silence(igmp3_report() / igmp3_record(group=NOT_JOINED), for_s=LATE_S),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-9",
@@ -161,7 +161,7 @@ TESTS: Final = (
         JOINED,
         Send(query(checksum=0xBAD0), to=ALL_SYSTEMS),
         Silence(report(IS_EXCLUDE), for_s=LATE_S),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-10",
@@ -172,7 +172,7 @@ TESTS: Final = (
         JOINED,
         Send(query(), to=ALL_SYSTEMS),
         Silence(igmp3_report() / igmp3_record(group=ALL_SYSTEMS), for_s=LATE_S),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-11",
@@ -183,6 +183,7 @@ TESTS: Final = (
         JOINED,
         Act("leave4"),
         Expect(report(TO_INCLUDE), within_s=SOON_S),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-12",
@@ -195,6 +196,7 @@ TESTS: Final = (
         Wait(1.1),
         Send(query(GROUP), to=ALL_SYSTEMS),
         Silence(report(IS_EXCLUDE), for_s=LATE_S),
+        cleanup=(Act("leave4"),),
     ),
     Test(
         "IGMP-13",
@@ -213,12 +215,15 @@ TESTS: Final = (
         "RFC 3376 §7.2.1, RFC 2236 §3",
         "behind a query of version 2 a host reports by version 2, to the group itself",
         Join(GROUP),
-        JOINED,
+        Act("join4"),
+        Wait(1.5),
         OLD_MODE,
         Expect(OLD_REPORT, to=GROUP, within_s=SOON_S),
-        Act("leave4"),
-        Wait(8.0),
         destructive=True,
+        cleanup=(
+            Act("leave4"),
+            Wait(8.0),
+        ),
     ),
     Test(
         "IGMP-15",
@@ -234,9 +239,11 @@ TESTS: Final = (
         Wait(1.0),
         Send(old_query(GROUP, GROUP), to=GROUP),
         Expect(igmp(group=GROUP), within_s=SOON_S),
-        Act("leave4"),
-        Wait(8.0),
         destructive=True,
+        cleanup=(
+            Act("leave4"),
+            Wait(8.0),
+        ),
     ),
     Test(
         "IGMP-16",
@@ -247,6 +254,6 @@ TESTS: Final = (
         JOINED,
         Send(query(GROUP) / b"further bytes...", to=ALL_SYSTEMS),
         Expect(report(IS_EXCLUDE), within_s=SOON_S),
-        Act("leave4"),
+        cleanup=(Act("leave4"),),
     ),
 )

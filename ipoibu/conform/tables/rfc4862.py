@@ -60,13 +60,11 @@ ASSIGNED: Final[tuple[Step, ...]] = (
     Wait(DETECTION_S),
     Send(QUESTION, to=GROUP),
     Expect(CLAIMED),
-    Act("del6"),
 )
 REFUSED: Final[tuple[Step, ...]] = (
     Wait(DETECTION_S),
     Send(QUESTION, to=GROUP),
     Silence(CLAIMED),
-    Act("del6"),
 )
 
 
@@ -118,8 +116,8 @@ TESTS: Final = (
             to=GROUP,
             within_s=SOON_S,
         ),
-        Act("del6"),
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-2",
@@ -130,8 +128,8 @@ TESTS: Final = (
         Act("add6"),
         Silence(PROBE / source_option(), for_s=2.0),
         Expect(PROBE, within_s=SOON_S),
-        Act("del6"),
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-3",
@@ -142,6 +140,7 @@ TESTS: Final = (
         ADDED,
         ASSIGNED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-4",
@@ -152,8 +151,8 @@ TESTS: Final = (
         ADDED,
         Send(QUESTION, to=GROUP),
         Silence(CLAIMED),
-        Act("del6"),
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-5",
@@ -165,6 +164,7 @@ TESTS: Final = (
         Send(probe(), to=GROUP),
         REFUSED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-6",
@@ -176,6 +176,7 @@ TESTS: Final = (
         Send(claim(), to=ALL_NODES),
         REFUSED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-7",
@@ -187,6 +188,7 @@ TESTS: Final = (
         Send(probe(reserved=0xFFFFFFFF), to=GROUP),
         REFUSED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-8",
@@ -198,6 +200,7 @@ TESTS: Final = (
         Send(probe(hop_limit=254), to=GROUP),
         ASSIGNED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-9",
@@ -209,6 +212,7 @@ TESTS: Final = (
         Send(probe(checksum=0xBAD0), to=GROUP),
         ASSIGNED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-10",
@@ -220,6 +224,7 @@ TESTS: Final = (
         Send(probe(code=1), to=GROUP),
         ASSIGNED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-11",
@@ -231,6 +236,7 @@ TESTS: Final = (
         Send(probe() / source_option(hwaddr=MY_HW), to=GROUP),
         ASSIGNED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-12",
@@ -242,6 +248,7 @@ TESTS: Final = (
         Send(probe(destination=ALL_NODES), to=ALL_NODES),
         ASSIGNED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-13",
@@ -253,6 +260,7 @@ TESTS: Final = (
         Send(probe() / option(type=14) / bytes(6), to=GROUP),
         ASSIGNED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-14",
@@ -264,6 +272,7 @@ TESTS: Final = (
         Send(claim(hop_limit=254), to=ALL_NODES),
         ASSIGNED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "DAD-15",
@@ -275,6 +284,7 @@ TESTS: Final = (
         Send(claim(solicited=1), to=ALL_NODES),
         ASSIGNED,
         needs=NEEDS,
+        cleanup=(Act("del6"),),
     ),
     Test(
         "SLAAC-1",

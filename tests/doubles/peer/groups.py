@@ -31,6 +31,7 @@ DEVIATIONS: Final = {
     "answers no long MLD": "RFC3810-5.1.12",
     "answers old IGMP by the newest version": "RFC3376-7.2.1",
     "answers old MLD by the newest version": "RFC3810-8.2.1",
+    "forgets MLD of version 1 when it joins": "RFC3810-8.2.1-join",
     "joins no GID of an IPv4 group": "M3",
     "joins no GID of an IPv6 group": "M3",
     "joins no GID of an IPv4 group by version 2": "S3",
@@ -92,6 +93,8 @@ class GroupsPart:
             host.groups.add(group)
         self._members.add(group)
         self._left.discard(group)
+        if version == 6 and host.deviates("forgets MLD of version 1 when it joins"):
+            self._old_until_s[version] = 0.0
         self._report(version, TO_EXCLUDE, [group])
         if not host.deviates(f"reports an IPv{version} join once"):
             host.later(0.5, self._report, version, TO_EXCLUDE, [group])
