@@ -359,7 +359,46 @@ CLAUSES: Final = (
     ),
 )
 
-UNSEEN: Final[Mapping[str, str]] = {}
+UNSEEN: Final[Mapping[str, str]] = {
+    "E8": "a host alone sees the echo of its own multicast datagrams",
+    "B1": "the subnet administrator alone sees the joins; their parameters show in E6, G1 and T1",
+    "B2": "a host whose port does not fit the link brings no interface up, so there is nothing to grade",
+    "B3": "it is a right inside the host's operating system",
+    "B4": "the subnet administrator alone hears it",
+    "B6": "a receiver's program does not see the service level and the rate of a datagram",
+    "M2": "the subnet administrator alone hears it",
+    "M4": "the subnet administrator alone hears it",
+    "M5": "the host's memory is inside; the subnet administrator alone sees its questions",
+    "M6": "the log is inside the host",
+    "M7": "the subnet administrator alone hears it",
+    "M8": "the subnet administrator alone hears it",
+    "H1": "only the guest behind the host sees it",
+    "H2": "only the guest behind the host sees it",
+    "H3": "only the guest behind the host sees it",
+    "H4": "only the guest behind the host sees it",
+    "H5": "only the guest behind the host sees it",
+    "H6": "only the guest behind the host sees it",
+    "N11": "a host answers for others only if its operator says so, and nobody else knows for whom",
+    "N14": "whether a connection of the host makes progress, only its two ends know",
+    "U1": "the host's routing table is inside",
+    "U2": "the host's routing table is inside",
+    "S1": "it is about the interface that reads the reports of its own host",
+    "S2": "it is about the interface that reads its own host's reports; these have ids of their own",
+    "S4": "a host alone knows which sources its programs want",
+    "L2": "an outsider cannot see the moment from which a delay counts",
+    "L5": "that a host has ended IP looks like a host that is away, and no test could ping it afterwards",
+    "I3": "which method a host was told to use is inside; IID-1 takes both",
+    "C10": "512 s of silence are longer than a whole run",
+    "C11": "the number of repetitions of a packet is on the wire below the tester's queue pair",
+    "Q1": "the subnet administrator alone hears it",
+    "Q2": "the subnet administrator alone hears it",
+    "Q3": "the subnet administrator alone hears it",
+    "Q4": "the subnet administrator alone hears it",
+    "Q5": "the subnet administrator alone hears it",
+    "Q6": "the subnet administrator alone hears it",
+    "D3": "it needs a DHCPv6 client of the host's, and an advertisement that its router alone sends",
+    "D4": "it needs a DHCPv6 client of the host's, and a server of the tester's",
+}
 """Why a clause has no test: an outsider cannot see whether a host meets it."""
 
 

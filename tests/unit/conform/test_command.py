@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
@@ -17,7 +19,7 @@ from ipoibu.cli.main import main
 from ipoibu.cli.parser import build
 from ipoibu.conform import symbols, test
 from ipoibu.conform.catalogue import chosen
-from ipoibu.conform.clauses import CLAUSES
+from ipoibu.conform.clauses import CLAUSES, UNSEEN, listed
 from ipoibu.conform.discovery import discover
 from ipoibu.conform.tables import rfc826
 from tests.doubles.page_blocks import blocks
@@ -109,3 +111,14 @@ def test_the_list_has_every_clause_of_the_page_in_its_words(
     assert {id_: (levels[level], text) for id_, level, text in rows} == {
         it.id: (it.level.value, shown[it.id]["demand"]) for it in CLAUSES
     }
+
+
+def test_a_clause_has_tests_or_a_reason_why_not() -> None:
+    assert [it["id"] for it in listed() if not it["tests"] and not it["unseen"]] == []
+    assert [it["id"] for it in listed() if it["tests"] and it["unseen"]] == []
+    assert set(UNSEEN) <= {it.id for it in CLAUSES}
+
+
+def test_the_page_of_clauses_is_what_the_tables_say() -> None:
+    script = PAGE.parents[1] / "make/list_conformance.py"
+    subprocess.run([sys.executable, script, "--check"], check=True)
