@@ -13,7 +13,16 @@
  *	   keeps nothing: all groups exist, the parameters of all groups and
  *	   paths are the same, and they follow from the question. The hop limit
  *	   makes every path carry a GRH. There are no reports and no tables.
- *   QP0   can be made, and never carries anything.
+ *
+ * With rdma_rxe.sm, too, a subnet manager on the wire has its say (rxe_sma.c):
+ *
+ *   port  it begins in the state INIT, and has no LID.
+ *   LID   what is routed by LID alone goes to the IPv6 group ff12::4c49:4400:LID,
+ *	   which the port of that LID joins. So there is no neighbour discovery,
+ *	   and a LID moves by a leave and a join. Every port is in the group of
+ *	   the permissive LID, 0xffff, too, for directed routes. The source LID
+ *	   is the UDP source port, which RoCEv2 leaves to the sender.
+ *   QP0   carries datagrams. The SA is where sm_lid is.
  */
 
 #include <linux/jhash.h>
@@ -36,6 +45,10 @@
 static bool ib_mode;
 module_param_named(ib, ib_mode, bool, 0444);
 MODULE_PARM_DESC(ib, "look like InfiniBand ports");
+
+static bool sm_mode;
+module_param_named(sm, sm_mode, bool, 0444);
+MODULE_PARM_DESC(sm, "let a subnet manager configure InfiniBand ports");
 
 static ushort pkey_table[RXE_IB_PKEY_TBL_LEN] = { IB_DEFAULT_PKEY_FULL };
 static int pkey_count;
@@ -91,12 +104,87 @@ static bool is_neighbour(struct rxe_dev *rxe, const union ib_gid *gid)
 	return rxe_ib_lid(gid) && !memcmp(&same, gid, sizeof(same));
 }
 
+#define LID_GROUP	htonl(0x4c494400)	/* "LID" */
+
+void rxe_ib_lid_group(u16 lid, union ib_gid *gid)
+{
+	memset(gid, 0, sizeof(*gid));
+	gid->raw[0] = 0xff;
+	gid->raw[1] = 0x12;
+	memcpy(gid->raw + 10, &(__be32){ LID_GROUP }, 4);
+	put_unaligned_be16(lid, gid->raw + 14);
+}
+
+static bool is_lid_group(const void *gid)
+{
+	union ib_gid group;
+
+	rxe_ib_lid_group(get_unaligned_be16(gid + 14), &group);
+	return !memcmp(&group, gid, sizeof(group));
+}
+
+/* the LID of an address handle without GRH; 0 if it has one */
+u16 rxe_ib_av_lid(const struct rxe_av *av)
+{
+	return is_lid_group(&av->grh.dgid) ?
+	       get_unaligned_be16(av->grh.dgid.raw + 14) : 0;
+}
+
+bool rxe_ib_has_grh(struct rxe_pkt_info *pkt)
+{
+	struct sk_buff *skb = PKT_TO_SKB(pkt);
+
+	return skb->protocol != htons(ETH_P_IPV6) ||
+	       !is_lid_group(&ipv6_hdr(skb)->daddr);
+}
+
 u16 rxe_ib_slid(struct rxe_pkt_info *pkt)
 {
 	struct sk_buff *skb = PKT_TO_SKB(pkt);
 
-	return skb->protocol == htons(ETH_P_IPV6) ?
-	       rxe_ib_lid(&ipv6_hdr(skb)->saddr) : 0;
+	if (skb->protocol != htons(ETH_P_IPV6))
+		return 0;
+
+	if (pkt->rxe->sm) {
+		u16 lid = ntohs(((struct udphdr *)pkt->hdr - 1)->source);
+
+		/* a RoCE port has no LID, and another source port */
+		if (lid < be16_to_cpu(IB_MULTICAST_LID_BASE) ||
+		    lid == RXE_IB_LID_PERMISSIVE)
+			return lid;
+	}
+	return rxe_ib_lid(&ipv6_hdr(skb)->saddr);
+}
+
+/* the UDP source port */
+u16 rxe_ib_src_port(struct rxe_qp *qp, const struct rxe_av *av)
+{
+	struct rxe_dev *rxe = to_rdev(qp->ibqp.device);
+
+	if (!rxe->sm)
+		return qp->src_port;
+	return rxe_ib_av_lid(av) == RXE_IB_LID_PERMISSIVE ?
+	       RXE_IB_LID_PERMISSIVE : rxe->port.attr.lid;
+}
+
+/* What a port sends to those that are one hop away IPv6 gives back to it, too. */
+bool rxe_ib_is_for_qp0(struct rxe_dev *rxe, struct sk_buff *skb)
+{
+	const struct ipv6hdr *ip = ipv6_hdr(skb);
+
+	return rxe->sm && skb->protocol == htons(ETH_P_IPV6) &&
+	       is_lid_group(&ip->daddr) &&
+	       (get_unaligned_be16(ip->daddr.s6_addr + 14) !=
+			RXE_IB_LID_PERMISSIVE ||
+		!rxe_ib_is_own_gid(rxe, (const union ib_gid *)&ip->saddr));
+}
+
+/* Whether a packet comes from the peer of a connected queue pair, by LID. */
+bool rxe_ib_is_peer(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
+{
+	u16 lid = pkt->rxe->sm ? rxe_ib_av_lid(&qp->pri_av) : 0;
+
+	return lid && !rxe_ib_has_grh(pkt) && rxe_ib_slid(pkt) == lid;
 }
 
 void rxe_ib_init_av(struct rxe_dev *rxe, struct rdma_ah_attr *attr,
@@ -116,6 +204,8 @@ void rxe_ib_init_av(struct rxe_dev *rxe, struct rdma_ah_attr *attr,
 		av->grh.traffic_class = grh->traffic_class;
 		if (grh->hop_limit)
 			av->grh.hop_limit = grh->hop_limit;
+	} else if (rxe->sm) {
+		rxe_ib_lid_group(rdma_ah_get_dlid(attr), &dgid);
 	} else {
 		lid_to_gid(rxe, rdma_ah_get_dlid(attr), &dgid);
 	}
@@ -159,6 +249,10 @@ bool rxe_ib_pkey_index(struct rxe_qp *qp, u16 pkey, u16 *index)
 {
 	struct rxe_port *port = &to_rdev(qp->ibqp.device)->port;
 
+	if (qp_type(qp) == IB_QPT_SMI) {
+		*index = 0;
+		return true;
+	}
 	if (qp_type(qp) == IB_QPT_GSI)
 		return find_pkey(port, pkey, index);
 
@@ -392,16 +486,13 @@ static __be16 sa_answer(struct rxe_dev *rxe, struct ib_sa_mad *sa)
 	return SA_BAD_ATTRIBUTE;
 }
 
-static int rxe_ib_process_mad(struct ib_device *device, int flags, u32 port_num,
-			      const struct ib_wc *wc, const struct ib_grh *grh,
-			      const struct ib_mad *in, struct ib_mad *out,
-			      size_t *out_size, u16 *out_pkey_index)
+static bool sa_reply(struct rxe_dev *rxe, const struct ib_mad *in,
+		     struct ib_mad *out)
 {
 	struct ib_sa_mad *sa = (struct ib_sa_mad *)out;
 
-	if (in->mad_hdr.mgmt_class != IB_MGMT_CLASS_SUBN_ADM ||
-	    in->mad_hdr.class_version != IB_SA_CLASS_VERSION)
-		return IB_MAD_RESULT_SUCCESS; /* somebody else's */
+	if (rxe->sm || in->mad_hdr.class_version != IB_SA_CLASS_VERSION)
+		return false;
 
 	switch (in->mad_hdr.method) {
 	case IB_MGMT_METHOD_GET:
@@ -410,16 +501,42 @@ static int rxe_ib_process_mad(struct ib_device *device, int flags, u32 port_num,
 	case IB_SA_METHOD_DELETE:
 		break;
 	default:
-		return IB_MAD_RESULT_SUCCESS;
+		return false;
 	}
 
 	memcpy(out, in, sizeof(*in));
-	sa->mad_hdr.status = sa_answer(to_rdev(device), sa);
+	sa->mad_hdr.status = sa_answer(rxe, sa);
 	sa->mad_hdr.method = in->mad_hdr.method == IB_MGMT_METHOD_SET ?
 			     IB_MGMT_METHOD_GET_RESP :
 			     in->mad_hdr.method | IB_MGMT_METHOD_RESP;
+	return true;
+}
+
+static int rxe_ib_process_mad(struct ib_device *device, int flags, u32 port_num,
+			      const struct ib_wc *wc, const struct ib_grh *grh,
+			      const struct ib_mad *in, struct ib_mad *out,
+			      size_t *out_size, u16 *out_pkey_index)
+{
+	struct rxe_dev *rxe = to_rdev(device);
+	bool replies = false;
+
+	switch (in->mad_hdr.mgmt_class) {
+	case IB_MGMT_CLASS_SUBN_LID_ROUTED:
+	case IB_MGMT_CLASS_SUBN_DIRECTED_ROUTE:
+		replies = rxe_ib_smp_reply(rxe, in, out);
+		break;
+	case IB_MGMT_CLASS_SUBN_ADM:
+		replies = sa_reply(rxe, in, out);
+		break;
+	case IB_MGMT_CLASS_PERF_MGMT:
+		replies = rxe_ib_perf_reply(rxe, in, out);
+		break;
+	}
+	if (!replies)
+		return IB_MAD_RESULT_SUCCESS; /* somebody else's */
+
 	*out_size = sizeof(*out);
-	*out_pkey_index = wc->pkey_index;
+	*out_pkey_index = wc ? wc->pkey_index : 0;
 	return IB_MAD_RESULT_SUCCESS | IB_MAD_RESULT_REPLY;
 }
 
@@ -455,17 +572,21 @@ void rxe_ib_init(struct rxe_dev *rxe, struct net_device *ndev)
 	union ib_gid gid;
 
 	rxe->ib = ib_mode;
+	rxe->sm = ib_mode && sm_mode;
 	rxe->ib_ndev = ndev;
 	if (!rxe->ib)
 		return;
 
 	own_gid(rxe, &gid);
-	attr->lid = rxe_ib_lid(&gid);
+	attr->lid = rxe->sm ? 0 : rxe_ib_lid(&gid);
 	attr->sm_lid = attr->lid;
 	attr->gid_tbl_len = 1;
 	attr->pkey_tbl_len = RXE_IB_PKEY_TBL_LEN;
 	attr->active_width = IB_WIDTH_4X;
 	attr->active_speed = IB_SPEED_SDR;
 	attr->subnet_timeout = SA_LIFE_TIME;
+	if (rxe->sm)
+		attr->port_cap_flags |= IB_PORT_CLIENT_REG_SUP |
+					IB_PORT_SYS_IMAGE_GUID_SUP;
 	memcpy(rxe->port.pkeys, pkey_table, sizeof(pkey_table));
 }
