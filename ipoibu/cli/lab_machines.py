@@ -30,6 +30,7 @@ _OF_MACHINES: Final = (
     "init",
     "userland",
     "ipoib",
+    "sm",
     "run_scripts",
     "share",
     "capture",
@@ -81,6 +82,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="kernel (the default): the unmodified ib_ipoib; ipoibu; ipoibu:soft, on the built-in HCA; none;"
         " mixed; or a list with one for each machine",
+    )
+    group.add_argument(
+        "--sm",
+        metavar="M",
+        help="let OpenSM in the first M machines manage the subnet: LIDs, P_Keys, tables, traps, hand-over",
     )
     group.add_argument(
         "--run",
@@ -184,6 +190,7 @@ def _run_lab(options: argparse.Namespace) -> int:
             fabric=options.fabric or "ib",
             mode=options.mode or "datagram",
             partitions=options.partitions,
+            sm=0 if options.sm is None else _number("sm", options.sm, guests),
             share=options.share,
             output=options.output,
             memory=MEMORY_MIB if options.memory is None else _number("memory", options.memory),

@@ -105,6 +105,7 @@ ELSEWHERE: Final = {
         "tests/lab/test_ethernet.py",
         "ipoibu child add ib0 0x8001",
     ),
+    "docs/use/lab-subnet.md: ipoibu lab --guests 3 --sm": ("tests/lab/test_sm.py", "ibnetdiscover"),
     "docs/use/lab-wire.md: ipoibu lab --guests 2 --capture": (
         "tests/lab/test_reports.py",
         '("--capture", str(capture)',

@@ -15,6 +15,8 @@ Where to look:
 - `shared`: the host's files in a directory that a machine writes, too
 - `stream`: what comes out of a machine
 - `wire`: the Ethernet between them
+- `switch`: the InfiniBand switch that the wire is where OpenSM runs
+- `smp`: subnet management packets as that switch sees them
 - `capture`: what passed on the wire, in a file for Wireshark
 - `impairment`: what the wire does to frames, in the words of netem
 - `junit`: the results as JUnit XML

@@ -26,8 +26,9 @@ from ipoibu.lab.machines.impairment import MEND_COMMAND, impair_command, impairm
 from ipoibu.lab.machines.kernels import find_kernel
 from ipoibu.lab.machines.machine import CommandFailed, Machine
 from ipoibu.lab.machines.mounts import INSIDE, Share, choose_root
-from ipoibu.lab.machines.plan import NAMES, PARTITIONS, plan
+from ipoibu.lab.machines.plan import DEFAULT_PARTITIONS, NAMES, PARTITIONS, plan
 from ipoibu.lab.machines.runner import MEMORY_MIB, LabMachine, MachineFailed, Result, cpus, shell
+from ipoibu.lab.machines.switch import Switch
 from ipoibu.lab.machines.wire import Wire
 
 BOOT_S: Final = 120.0  # until all agents answer; a loaded host takes a few seconds
@@ -45,7 +46,8 @@ class Lab(Starting):
     They are `lab.guests`, or `lab.a`, `lab.b` and so on. The words are those of `ipoibu lab --guests`:
     `ipoib` is `kernel` (the unmodified ib_ipoib), `ipoibu`, `ipoibu:soft` (on the built-in HCA), `none`,
     `mixed`, or a list of these such as `kernel,ipoibu`; `fabric` is `ib`, `roce` or `iwarp`; `mode` is
-    `datagram` or `connected`; `partitions` is a partitions.conf. `share` (`DIR` or `DIR:ro`) is /src in each
+    `datagram` or `connected`; `partitions` is a partitions.conf. `sm` machines, the first ones, run OpenSM,
+    which manages the subnet; each port manages itself otherwise. `share` (`DIR` or `DIR:ro`) is /src in each
     machine: a writable copy, or the directory itself, read-only. `output` is a new directory, which stays:
     /run/lab in the machines, with each one's output and kernel log. `userland` has the machines' programs:
     `host`, `auto`, or the directory, archive or URL of one. `kernel` is a release, or the path of a kernel;
@@ -72,6 +74,7 @@ class Lab(Starting):
         fabric: str = "ib",
         mode: str = "datagram",
         partitions: str | Path | None = None,
+        sm: int = 0,
         share: str | Path | None = None,
         output: str | Path | None = None,
         memory: int = MEMORY_MIB,
@@ -83,7 +86,8 @@ class Lab(Starting):
     ) -> None:
         """Check the words; nothing runs before the block begins."""
         file = None if partitions is None else Path(partitions)
-        self.plans: Final = plan(guests, ipoib, fabric, mode, file)
+        self.plans: Final = plan(guests, ipoib, fabric, mode, file, sm=sm)
+        self._has_sm = sm > 0
         self.guests: tuple[Machine, ...] = ()
         self._names = [it.name for it in self.plans]
         self._impairments = impairments(
@@ -135,10 +139,13 @@ class Lab(Starting):
         self.directory = self._make_directory()
         if self._partitions is not None:
             (self.directory / PARTITIONS).write_bytes(self._partitions.read_bytes())
+        elif self._has_sm:
+            (self.directory / PARTITIONS).write_text(DEFAULT_PARTITIONS, "ascii")
         with contextlib.ExitStack() as lines:
             if self._capture_file is not None:
                 self.capture = self._stack.enter_context(Capture(self._capture_file, self._names))
-            wire = self._stack.enter_context(Wire(len(self.plans), self.capture))
+            switch = Switch(len(self.plans)) if self._has_sm else None
+            wire = self._stack.enter_context(Wire(len(self.plans), self.capture, switch))
             self._boot(kernel, wire, lines)
         limit_s = SYSTEMD_S if self._init == "systemd" else BOOT_S
         deadline = time.monotonic() + limit_s

@@ -27,6 +27,7 @@ SOFT: Final = "ipoibu:soft"  # ipoibu on the built-in HCA
 KINDS: Final = ("kernel", "ipoibu", SOFT, "none")
 MIXED: Final = "mixed"
 PARTITIONS: Final = "partitions.conf"  # its name in the run's directory
+DEFAULT_PARTITIONS: Final = "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n"  # OpenSM's own have mtu=4
 SCRIPTS: Final = tuple(SCENARIOS / name for name in ("verbs_host.sh", "lab_machine.sh"))
 
 # The kernel's rxe holds RoCE's UDP port.
@@ -93,7 +94,7 @@ class Plan:
 
 
 def plan(
-    guests: int, ipoib: str, fabric: str, mode: str, partitions: Path | None = None
+    guests: int, ipoib: str, fabric: str, mode: str, partitions: Path | None = None, *, sm: int = 0
 ) -> list[Plan]:
     """Return the machines; `UsageError` names the word that is wrong, or that the others do not suit."""
     if not 1 <= guests <= len(NAMES):
@@ -108,6 +109,12 @@ def plan(
         raise UsageError(f"--ipoib {SOFT} needs --fabric ib or roce: the built-in HCA is no iWARP")
     if mode == "connected" and fabric == "iwarp":
         raise UsageError("--mode connected: on iwarp ipoibu has datagram mode only")
+    if sm and fabric != "ib":
+        raise UsageError(f"--sm needs --fabric ib: {fabric} has no subnet manager")
+    if sm and SOFT in kinds:
+        raise UsageError(f"--ipoib {SOFT} does without --sm: nothing manages the built-in HCA")
+    if not 0 <= sm <= guests:
+        raise UsageError(f"--sm {sm}: there are {guests} machines")
     tables = [_Table()] * guests
     wire_mtu = _WIRE_MTUS[4096]
     if partitions is not None:
@@ -115,14 +122,18 @@ def plan(
             raise UsageError("--partitions: iWARP has no partitions")
         if fabric == "ib":
             tables, wire_mtu = _tables(partitions, guests)
+            if sm and any(it.links[0] & _DEFAULT_PKEY != _DEFAULT_PKEY for it in tables):
+                raise UsageError(f"--sm: {partitions}: the partition 0x7fff needs the flag ipoib")
     return [
         Plan(
             name,
             index,
             kind,
             fabric,
-            _kernel_arguments(kind, fabric, mode, table),
-            _setup(kind, fabric, mode, table.links, wire_mtu, has_file=partitions is not None),
+            _kernel_arguments(kind, fabric, mode, table, has_sm=sm > 0),
+            _setup(
+                kind, fabric, mode, table.links, wire_mtu, has_file=partitions is not None, sm=sm
+            ),
         )
         for index, (name, kind, table) in enumerate(
             zip(NAMES[:guests], kinds, tables, strict=True), 1
@@ -142,13 +153,18 @@ def _kinds(ipoib: str, guests: int) -> list[str]:
     return list(islice(cycle(words), guests))
 
 
-def _kernel_arguments(kind: str, fabric: str, mode: str, table: _Table) -> tuple[str, ...]:
+def _kernel_arguments(
+    kind: str, fabric: str, mode: str, table: _Table, *, has_sm: bool
+) -> tuple[str, ...]:
     if kind == SOFT:
         return (WITHOUT_RXE,)
     if fabric != "ib":
         return ()
     arguments = list(INFINIBAND)
-    if pkeys := (*table.links, *table.others):
+    pkeys = (*table.links, *table.others)
+    if has_sm:
+        arguments.append("rdma_rxe.sm=1")
+    elif pkeys:
         arguments.append(f"rdma_rxe.pkeys={','.join(f'{pkey:#06x}' for pkey in pkeys)}")
     if kind == "ipoibu" and mode == "connected":
         arguments.append("initcall_blacklist=ib_cm_init")  # ipoibu's CM replaces the kernel's
@@ -156,11 +172,22 @@ def _kernel_arguments(kind: str, fabric: str, mode: str, table: _Table) -> tuple
 
 
 def _setup(
-    kind: str, fabric: str, mode: str, pkeys: Sequence[int], wire_mtu: int, *, has_file: bool
+    kind: str,
+    fabric: str,
+    mode: str,
+    pkeys: Sequence[int],
+    wire_mtu: int,
+    *,
+    has_file: bool,
+    sm: int = 0,
 ) -> str:
     """Return the script that makes a machine's devices and, if it has one, its interface."""
     port = "soft" if kind == SOFT else fabric
-    script = source(*SCRIPTS) + f"wire_up {port} {wire_mtu}\n"
+    script = source(*SCRIPTS)
+    if sm:
+        script += f"managed_wire_up {wire_mtu} {sm}\n"
+    else:
+        script += f"wire_up {port} {wire_mtu}\n"
     if kind == "kernel":
         children = [f"{pkey:#06x}" for pkey in pkeys[1:] if pkey & 0x8000]
         script += shlex.join(["kernel_up", mode, *children]) + "\n"

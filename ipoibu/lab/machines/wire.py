@@ -3,7 +3,8 @@
 
 Two machines share a socket pair, which blocks the sender when it is full and so loses nothing. A switch
 that floods joins more machines: every machine sees every frame, as on a hub. A capture needs the switch for
-two machines, too, which then blocks the sender as the pair does.
+two machines, too, which then blocks the sender as the pair does; so does a subnet manager, and the switch is
+an InfiniBand switch then.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ipoibu.base.closing import Closing
 
 if TYPE_CHECKING:
     from ipoibu.lab.machines.capture import Capture
+    from ipoibu.lab.machines.switch import Switch
 
 BUFFER_BYTES = 4 << 20  # about 450 frames of 9000 bytes each way; the default holds 20
 FRAME_BYTES = 1 << 16
@@ -37,18 +39,22 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 class Wire(Closing):
     """The wire of `count` machines, a context manager; `ends[i]` belongs to machine i.
 
-    `capture` gets each frame, before any machine does. The machines inherit the descriptors of `ends`; close
+    `capture` gets each frame, before any machine does. `switch` says where each one goes, and adds its own;
+    without it a frame goes to all. The machines inherit the descriptors of `ends`; close
     the runner's copies (leave the context) only after the machines have ended, because a socket without a
     peer refuses frames.
     """
 
-    def __init__(self, count: int, capture: Capture | None = None) -> None:
+    def __init__(
+        self, count: int, capture: Capture | None = None, switch: Switch | None = None
+    ) -> None:
         """Make the sockets; where frames pass a switch, start a thread for each machine's."""
         self._capture = capture
+        self._switch = switch
         self._dropped = [0] * count  # frames of machine i
         self._ports: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
-        if count == 2 and capture is None:
+        if count == 2 and capture is None and switch is None:
             self.ends = list(socket_pair())
             return
         pairs = [socket_pair() for _ in range(count)]
@@ -80,7 +86,7 @@ class Wire(Closing):
             port.close()
 
     def _forward(self, index: int) -> None:
-        """Copy each frame of machine `index` to all other ports, until its port is shut down.
+        """Copy each frame of machine `index` to other ports, until its port is shut down.
 
         Between two machines it waits for room; among more, one that does not listen must not stop the
         others, so a port with a full buffer loses a frame, as on a switch.
@@ -91,8 +97,13 @@ class Wire(Closing):
         while frame := source.recv(FRAME_BYTES):
             if self._capture is not None:
                 self._capture.record(index, frame)
-            for port in others:
+            if self._switch is None:
+                copies = [(port, frame) for port in others]
+            else:
+                deliveries = self._switch.receive(index + 1, frame)
+                copies = [(self._ports[to - 1], copy) for to, copy in deliveries]
+            for port, copy in copies:
                 try:
-                    port.send(frame, flags)
+                    port.send(copy, flags)
                 except OSError:
                     self._dropped[index] += 1

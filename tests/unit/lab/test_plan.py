@@ -136,3 +136,36 @@ def test_what_a_port_cannot_express_is_refused(tmp_path: Path, text: str, said: 
 def test_iwarp_has_no_partitions(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="iWARP has no partitions"):
         partitions(tmp_path, DEFAULT, kind="ipoibu", fabric="iwarp")
+
+
+def test_opensm_configures_the_ports(tmp_path: Path) -> None:
+    first, second = plan(2, "kernel", "ib", "datagram", sm=1)
+    assert first.kernel_arguments == second.kernel_arguments == ("rdma_rxe.ib=1", "rdma_rxe.sm=1")
+    assert "managed_wire_up 9000 1" in first.setup
+    file = tmp_path / "partitions.conf"
+    file.write_text(DEFAULT + "blue=0x8001, ipoib, mtu=5 : ALL=full;\n")
+    managed = plan(1, "kernel", "ib", "datagram", file, sm=1)[0]
+    assert not any("pkeys" in it for it in managed.kernel_arguments)
+    assert "kernel_up datagram 0x8001" in managed.setup
+
+
+@pytest.mark.parametrize(
+    ("fabric", "ipoib", "sm", "words"),
+    [
+        ("roce", "none", 1, "--sm needs --fabric ib"),
+        ("ib", "kernel", 3, "--sm 3: there are 2 machines"),
+        ("ib", "ipoibu:soft", 1, "nothing manages the built-in HCA"),
+    ],
+)
+def test_sm_needs_ports_that_opensm_can_manage(
+    fabric: str, ipoib: str, sm: int, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        plan(2, ipoib, fabric, "datagram", sm=sm)
+
+
+def test_the_first_partition_of_a_managed_port_is_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "partitions.conf"
+    file.write_text("Default=0x7fff : ALL=full;\nblue=0x8001, ipoib, mtu=5 : ALL=full;\n")
+    with pytest.raises(UsageError, match="0x7fff needs the flag ipoib"):
+        plan(1, "kernel", "ib", "datagram", file, sm=1)

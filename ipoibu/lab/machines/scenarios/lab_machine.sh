@@ -11,6 +11,32 @@ wire_up() { # FABRIC MTU: vec0, with the RDMA device of the fabric, or with none
     esac
 }
 
+# vec0 and rxe0, whose port OpenSM of one of the first MANAGERS machines brings up. `a` has the highest priority.
+managed_wire_up() { # MTU MANAGERS
+    local port=/sys/class/infiniband/rxe0/ports/1 guid
+    link_up vec0 "$1" && rdma link add rxe0 type rxe netdev vec0 || return 1
+    printf %s "$LAB_NAME rxe0" >/sys/class/infiniband/rxe0/node_desc
+    meet links-up
+    if ((LAB_INDEX <= $2)); then
+        IFS=: read -r -d '' -a guid <"$port/gids/0" || true
+        opensm_up "0x$(printf %s "${guid[@]:4}")" $((15 - LAB_INDEX))
+    fi
+    until_true 30 "OpenSM to bring up the port" rdma_ready rxe0
+    meet ports-up
+}
+
+opensm_up() { # GUID PRIORITY: its log is $LAB_NAME/opensm.log of the run
+    type -P opensm >/dev/null || { echo "lab: --sm needs OpenSM (Debian's package opensm)" >&2; return 1; }
+    mkdir /tmp/opensm
+    # A manager that dies has a successor within two seconds.
+    printf '%s\n' "guid $1" "sm_priority $2" "sminfo_polling_timeout 500" "polling_retry_number 3" \
+        "sweep_interval 2" "partition_config_file /run/lab/partitions.conf" "force_log_flush TRUE" \
+        "log_file /run/lab/$LAB_NAME/opensm.log" "honor_guid2lid_file FALSE" >/tmp/opensm/opensm.conf
+    OSM_TMP_DIR=/tmp/opensm OSM_CACHE_DIR=/tmp/opensm \
+        opensm -F /tmp/opensm/opensm.conf </dev/null >/tmp/opensm/output 2>&1 &
+    echo "$!" >/run/opensm.pid
+}
+
 has_carrier() { # NETDEV
     local up=0
     { read -r up <"/sys/class/net/$1/carrier"; } 2>/dev/null && ((up))
