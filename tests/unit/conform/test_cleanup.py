@@ -7,10 +7,11 @@ import pytest
 
 from ipoibu.conform.headers.ip import ipv6
 from ipoibu.conform.headers.nd import na, ra
+from ipoibu.conform.link import CannotSend
 from ipoibu.conform.suite import Suite, Surroundings
 from ipoibu.conform.symbols import ALL_NODES, ME6
 from ipoibu.conform.tables.rfc4861 import ping, pong
-from ipoibu.conform.test import MUST, Answer, Expect, Send, Step, Test
+from ipoibu.conform.test import MUST, Answer, Expect, Join, Send, Step, Test
 from ipoibu.conform.verdict import Outcome
 from tests.doubles.peer.whole import WholeHost, peer_of
 from tests.doubles.peer.wire import Wire
@@ -37,6 +38,15 @@ def test_a_cleanup_that_fails_changes_no_verdict() -> None:
     host = WholeHost(Wire())
     failing = Expect(na(), within_s=0.1)
     assert judge(host, Send(ping(1)), Expect(pong(1)), cleanup=(failing, RESTORE)) is Outcome.PASS
+
+
+def test_a_group_that_cannot_be_left_changes_no_verdict() -> None:
+    class Staying(Wire):
+        def leave(self, mgid: bytes) -> None:
+            raise CannotSend("the subnet administrator is silent")
+
+    host = WholeHost(Staying())
+    assert judge(host, Join("ff05::1"), Send(ping(1)), Expect(pong(1))) is Outcome.PASS
 
 
 @pytest.mark.parametrize("as_router", [True, False])
