@@ -34,6 +34,7 @@ from ipoibu.conform.symbols import (
     PKEY,
     RC_QPN,
     TID,
+    TID2,
     bytes_of_mtu,
     gid_of,
     guid_of,
@@ -95,7 +96,7 @@ def untold(message: What, for_s: float | None = None) -> Silence:
     return Silence(message, for_s, by=QueuePair.GSI)
 
 
-END: Final = mad(tid=TID) / dreq(local_id=COMM_ID, remote_id=THEIR_ID, remote_qpn=THEIR_QPN)
+END: Final = mad(tid=TID2) / dreq(local_id=COMM_ID, remote_id=THEIR_ID, remote_qpn=THEIR_QPN)
 ENDED: Final = tell(END)
 """The end of either kind of connection, without a look at the answer."""
 

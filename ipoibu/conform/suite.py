@@ -167,7 +167,8 @@ class Suite:
             "comm_id": self._ids.getrandbits(31) | 1 << 31,
             "comm_id2": self._ids.getrandbits(31) | 1,
             "path_mtu": max(1, (link.params.mtu + ENCAP_LEN).bit_length() - 8),
-            "tid": self._ids.getrandbits(64),
+            "tid": self._ids.getrandbits(32),
+            "tid2": self._ids.getrandbits(32),
             "me6": self._ipv6("fe80::", number),
             "free6": self._ipv6("fe80::", 0x8000 | number),
         }

@@ -32,7 +32,8 @@ RC_QPN: Final = Symbol("rc_qpn")  # the queue pair that `Connect` has opened
 COMM_ID: Final = Symbol("comm_id")  # a connection's id, another one in each test
 COMM_ID2: Final = Symbol("comm_id2")
 PATH_MTU: Final = Symbol("path_mtu")  # the code of the InfiniBand MTU of the link's datagrams
-TID: Final = Symbol("tid")  # of a management datagram, another one in each test
+TID: Final = Symbol("tid")  # of management datagrams, another one in each test
+TID2: Final = Symbol("tid2")  # a port may refuse two datagrams of one id at a time
 
 MTU: Final = Symbol("mtu")  # the largest IP packet in a datagram, bytes
 PKEY: Final = Symbol("pkey")
@@ -95,6 +96,19 @@ def qpn_of(of: Symbol, upper: int = 0) -> Derived:
         return upper | int.from_bytes(hwaddr[1:4], "big")
 
     return Derived(f"the queue pair of {of}" + (f" with {upper:#x}" if upper else ""), qpn)
+
+
+def low_of(of: Symbol) -> Derived:
+    """An expectation: the low 32 bits are the symbol's. Linux sets the others of a transaction id."""
+
+    def rule(names: Names) -> Rule:
+        wanted = names[of.name]
+        assert isinstance(wanted, int)
+        low = wanted & 0xFFFFFFFF
+        words = f"{low:#x} in the low 32 bits"
+        return Rule(words, lambda found: isinstance(found, int) and found & 0xFFFFFFFF == low)
+
+    return Derived(f"the low 32 bits of {of}", rule)
 
 
 def bytes_of_mtu(of: Symbol) -> Derived:

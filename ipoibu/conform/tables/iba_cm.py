@@ -56,7 +56,9 @@ from ipoibu.conform.symbols import (
     PEER_HW,
     PKEY,
     TID,
+    TID2,
     gid_of,
+    low_of,
 )
 from ipoibu.conform.test import (
     MUST,
@@ -99,7 +101,7 @@ TESTS: Final = (
         "a REP has the transaction id of the REQ, and names a queue pair and a communication id",
         asked(
             told(
-                mad(base_version=1, status=0, tid=TID)
+                mad(base_version=1, status=0, tid=low_of(TID))
                 / rep(remote_id=COMM_ID, local_id=AN_ID, qpn=A_QPN),
                 keep=OF_GRANT,
             )
@@ -116,7 +118,10 @@ TESTS: Final = (
         "a REQ for a service that nobody offers is refused with the reason 8",
         Connect(),
         tell(request(NOT_SERVED)),
-        told(mad(tid=TID) / rej(remote_id=COMM_ID, about=ABOUT_REQ, reason=INVALID_SERVICE_ID)),
+        told(
+            mad(tid=low_of(TID))
+            / rej(remote_id=COMM_ID, about=ABOUT_REQ, reason=INVALID_SERVICE_ID)
+        ),
         needs=ON_IPV4,
     ),
     Test(
@@ -234,7 +239,7 @@ TESTS: Final = (
         "a DREQ is answered by a DREP with the ids of both sides",
         CONNECTED,
         ENDED,
-        told(mad(tid=TID) / drep(local_id=THEIR_ID, remote_id=COMM_ID)),
+        told(mad(tid=low_of(TID2)) / drep(local_id=THEIR_ID, remote_id=COMM_ID)),
         needs=ON_IPV4,
         cleanup=(ENDED,),
     ),
@@ -259,7 +264,7 @@ TESTS: Final = (
         "InfiniBand volume 1, §12.9.8",
         "a DREQ for another queue pair does not end the connection",
         CONNECTED,
-        tell(mad(tid=TID) / dreq(local_id=COMM_ID, remote_id=THEIR_ID, remote_qpn=0x654321)),
+        tell(mad(tid=TID2) / dreq(local_id=COMM_ID, remote_id=THEIR_ID, remote_qpn=0x654321)),
         untold(mad() / drep(remote_id=COMM_ID)),
         BY_CONNECTION,
         needs=ON_IPV4,
@@ -271,7 +276,7 @@ TESTS: Final = (
         SHOULD,
         "InfiniBand volume 1, §12.9.8",
         "a DREQ for a connection that the host does not have is answered, so that the other side can end",
-        tell(mad(tid=TID) / dreq(local_id=COMM_ID, remote_id=COMM_ID2, remote_qpn=0x654321)),
+        tell(mad(tid=TID2) / dreq(local_id=COMM_ID, remote_id=COMM_ID2, remote_qpn=0x654321)),
         told(mad() / drep(remote_id=COMM_ID)),
         needs=ON_IPV4,
     ),
@@ -296,13 +301,13 @@ TESTS: Final = (
         "InfiniBand volume 1, §12.9.8",
         "RTU, MRA, REJ and DREP about no connection of the host get no answer",
         tell(mad(tid=TID) / rtu(local_id=COMM_ID, remote_id=COMM_ID2)),
-        untold(mad(attribute=ANSWERS, tid=TID)),
+        untold(mad(attribute=ANSWERS, tid=low_of(TID))),
         tell(mad(tid=TID) / mra(local_id=COMM_ID, remote_id=COMM_ID2, service_timeout=20)),
-        untold(mad(attribute=ANSWERS, tid=TID)),
+        untold(mad(attribute=ANSWERS, tid=low_of(TID))),
         tell(mad(tid=TID) / rej(local_id=COMM_ID, remote_id=COMM_ID2, reason=CONSUMER)),
-        untold(mad(attribute=ANSWERS, tid=TID)),
+        untold(mad(attribute=ANSWERS, tid=low_of(TID))),
         tell(mad(tid=TID) / drep(local_id=COMM_ID, remote_id=COMM_ID2)),
-        untold(mad(attribute=ANSWERS, tid=TID)),
+        untold(mad(attribute=ANSWERS, tid=low_of(TID))),
         needs=ON_IPV4,
     ),
     Test(

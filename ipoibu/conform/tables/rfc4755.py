@@ -93,7 +93,7 @@ from ipoibu.conform.test import (
 )
 
 RC: Final = QueuePair.RC
-LONG: Final = 4000  # bytes of a packet that no datagram carries
+LONG: Final = 6000  # bytes of a packet that no datagram carries
 LATER_PING: Final = ipv4(source=ME4, destination=PEER4) / icmp_echo(id=7, sequence=2)
 LATER_PONG: Final = ipv4(source=PEER4, destination=ME4) / icmp_echo(type=0, id=7, sequence=2)
 """The answer to an earlier ping may still be on its way."""
@@ -111,7 +111,7 @@ SOLICIT: Final = (
 ADVERTISED: Final = ipv6(source=PEER6, destination=ME6) / na(target=PEER6)
 LONG_PING: Final = ipv4(source=ME4, destination=PEER4) / icmp_echo(id=8, sequence=1) / Fill(of=LONG)
 LONG_PONG: Final = ipv4(source=PEER4, destination=ME4, length=LONG, more_fragments=0)
-SHORT: Final = 3004  # bytes of a receive MTU
+SHORT: Final = 5004  # bytes of a receive MTU
 CUT_AT: Final = 480
 IN_FRAGMENTS: Final = tuple(
     Send(
