@@ -13,21 +13,24 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ipoibu.conform.report import page
 from ipoibu.lab import Lab, NamespaceLab
-from ipoibu.lab.host import NETDEV
+from ipoibu.lab.host import INTERFACE, NETDEV, Host
 from ipoibu.lab.machines.mounts import ROOT
-from ipoibu.lab.underlay import Underlay
+from ipoibu.lab.namespace import LabNamespace
+from ipoibu.lab.namespace_lab import BRIDGE
 
 FINDINGS: Final = ROOT / "docs/findings"
 KNOWN: Final = FINDINGS / "known.toml"
 IPOIBU: Final = f"{sys.executable} -m ipoibu.cli"
 HELPER: Final = "tests.lab.scenarios.conform_helper"
 WORDS: Final = ("--destructive", "--seed", "1")
+
 LIMIT_S: Final = 1200
 
 
@@ -58,22 +61,91 @@ def machine(kernel: str, ipoib: str, fabric: str, mode: str) -> Callable[[Path],
     return grade
 
 
-def namespace(
-    *options: str, device: str = f"soft:{NETDEV}", underlay: Underlay | None = None
-) -> Callable[[Path], dict[str, Any]]:
+def namespace(*options: str) -> Callable[[Path], dict[str, Any]]:
     """Grade the second host of a lab in network namespaces from the first."""
 
     def grade(directory: Path) -> dict[str, Any]:
-        with NamespaceLab(options=options, underlay=underlay, start=False) as lab:
+        with NamespaceLab(options=options, start=False) as lab:
             tester, host = lab.hosts
             host.start()
-            helper = f"ip netns exec {host.namespace.name} sh -c"
-            words = ["--device", device, "--peer", str(host.ipv4.ip), "--peer", str(host.ipv6.ip)]
-            words += ["--helper", helper, *WORDS, "--json", str(directory / "report.json")]
-            tester.namespace.popen([*IPOIBU.split(), "conform", *words]).wait(LIMIT_S)
-        return _report((directory / "report.json").read_bytes())
+            return _from(tester, f"soft:{NETDEV}", host.namespace, host, directory)
 
     return grade
+
+
+def unicast(directory: Path) -> dict[str, Any]:
+    """Grade a host of a link without multicast, whose peers meet by an address of the net device."""
+    with NamespaceLab(start=False) as lab:
+        tester, host = lab.hosts
+        for each in lab.hosts:
+            address = f"192.0.2.{each.number}/24"
+            each.run(["ip", "address", "add", address, "dev", NETDEV])
+        host.device = f"soft:{NETDEV},ipv4"
+        host.options += ["--peer", "192.0.2.1"]
+        host.start()
+        words = ("--link-peer", "192.0.2.2")
+        return _from(tester, f"soft:{NETDEV},ipv4", host.namespace, host, directory, *words)
+
+
+def rails(directory: Path) -> dict[str, Any]:
+    """Grade a host with two devices on the bridge of a lab."""
+    with NamespaceLab(3, start=False) as lab:
+        tester, host = lab.hosts[:2]
+        assert lab.bridge is not None
+        for command in (
+            f"ip link add eth1 mtu 9000 type veth peer name wire1 mtu 9000 netns {lab.bridge.name}",
+            "sysctl -q net.ipv6.conf.eth1.accept_dad=0",
+            "ip link set eth1 up",
+        ):
+            assert host.run(command.split()).returncode == 0, command
+        done = lab.bridge.run(["ip", "link", "set", "wire1", "master", BRIDGE, "up"])
+        assert done.returncode == 0, done.stderr
+        host.options += ["--device", "soft:eth1"]
+        host.start()
+        return _from(tester, f"soft:{NETDEV}", host.namespace, host, directory)
+
+
+def guest(directory: Path) -> dict[str, Any]:
+    """Grade the kernel of an Ethernet guest: a veth in a bridge with the TAP of `ipoibu up --ethernet`."""
+    with NamespaceLab(start=False) as lab, ExitStack() as stack:
+        tester, host = lab.hosts
+        host.options += ["--ethernet"]
+        host.addresses = []
+        host.start()
+        behind = LabNamespace.create(f"{host.namespace.name}-guest")
+        stack.callback(behind.remove)
+        mtu = host.ask("show")["mtu"]
+        for command in (
+            "ip link add br0 type bridge",
+            "ip link set br0 up",
+            f"ip link set {INTERFACE} master br0",
+            f"ip link add v0 mtu {mtu} type veth peer name {INTERFACE} mtu {mtu} netns {behind.name}",
+            "ip link set v0 master br0 up",
+        ):
+            assert host.run(command.split()).returncode == 0
+        for command in (
+            f"ip link set {INTERFACE} up",
+            f"ip address add {host.ipv4} dev {INTERFACE}",
+            f"ip address add {host.ipv6} dev {INTERFACE} nodad",
+        ):
+            assert behind.run(command.split()).returncode == 0
+        return _from(tester, f"soft:{NETDEV}", behind, host, directory)
+
+
+def _from(
+    tester: Host,
+    device: str,
+    place: LabNamespace,
+    host: Host,
+    directory: Path,
+    *more: str,
+) -> dict[str, Any]:
+    """Grade the host whose kernel is that of `place` by a device of `tester`."""
+    words = ["--device", device, "--peer", str(host.ipv4.ip), "--peer", str(host.ipv6.ip)]
+    words += ["--helper", f"ip netns exec {place.name} sh -c", "--helper-device", INTERFACE]
+    words += [*more, *WORDS, "--json", str(directory / "report.json")]
+    tester.namespace.popen([*IPOIBU.split(), "conform", *words]).wait(LIMIT_S)
+    return _report((directory / "report.json").read_bytes())
 
 
 def _report(raw: bytes) -> dict[str, Any]:
@@ -98,6 +170,20 @@ SUBJECTS: Final = [
         "ipoibu on its own HCA, connected mode",
         "ipoibu",
         namespace("--mode", "connected"),
+    ),
+    Subject(
+        "ipoibu-conflicts",
+        "ipoibu on its own HCA with --dad-ipv4 on",
+        "ipoibu",
+        namespace("--dad-ipv4", "on"),
+    ),
+    Subject("ipoibu-unicast", "ipoibu on a link without multicast", "ipoibu", unicast),
+    Subject("ipoibu-rails", "ipoibu with two rails", "ipoibu", rails),
+    Subject(
+        "ipoibu-guest",
+        "an Ethernet guest behind ipoibu: the neighbour code of Linux behind a veth",
+        "guest",
+        guest,
     ),
     Subject(
         "ipoibu-rxe-infiniband",
