@@ -21,6 +21,7 @@ DEVIATIONS: Final = {
     "answers IGMP of a wrong checksum": "RFC3376-4.1.2",
     "answers MLD about groups it has left": "RFC3810-6.2-left",
     "answers MLD about groups of others": "RFC3810-6.2-other",
+    "answers MLD after twice the time": "RFC3810-6.2",
     "answers MLD of a wrong checksum": "RFC3810-5.1.3",
     "answers MLD of any hop limit": "RFC3810-6.2-hop",
     "answers MLD of no address": "RFC3810-5.1.14",

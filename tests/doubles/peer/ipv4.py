@@ -35,6 +35,7 @@ DEVIATIONS: Final = {
     "takes IPv4 from a group": "RFC1122-3.2.1.3-source",
     "takes IPv4 of any version": "RFC1122-3.2.1.1",
     "takes IPv4 that is cut short": "RFC791-3.1",
+    "takes a protocol for a port": "RFC1122-3.2.2.1",
     "takes a report of a wrong checksum": "RFC1191-sum",
     "takes a short IPv4 header": "RFC791-3.1",
     "takes unicast by a group": "RFC1122-3.3.6",
@@ -93,8 +94,8 @@ class Ipv4Part:
         handler = host.by_protocol.get((4, packet[9]))
         if handler is not None:
             handler(whole, sender, source, target)
-        elif told and not host.deviates("is silent about unknown protocols"):
-            self._error(source, 2, packet)
+        elif told:
+            self._error(source, 3 if host.deviates("takes a protocol for a port") else 2, packet)
 
     def _is_header(self, packet: bytes) -> bool:
         """Return whether the header is whole and right."""

@@ -27,6 +27,7 @@ DEVIATIONS: Final = {
     "complains about unknown ICMPv6 types": "RFC4443-2.4b",
     "counts a whole packet among fragments": "RFC6946-4",
     "counts pings by itself": "RFC4443-4.2",
+    "cuts 1280 bytes": "T3",
     "cuts the data of a ping": "RFC4443-4.2",
     "drops IPv6 of hop limit 0": "RFC8200-3",
     "drops IPv6 with a flow label": "RFC8200-6",
@@ -411,6 +412,9 @@ class Ipv6Part:
         if is_multicast(target):
             host.send_group(target, 0x86DD, packet)
             return
+        is_reply = packet[6] == ICMPV6 and packet[40] == 129
+        if len(packet) == LEAST_MTU and is_reply and host.deviates("cuts 1280 bytes"):
+            mtu = LEAST_MTU - 1
         if len(packet) <= mtu:
             self._send_whole(target, packet)
             return
