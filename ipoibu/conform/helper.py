@@ -35,7 +35,9 @@ ACTS: Final = {
     "drop4": "ip addr del 169.254.77.7/32 dev {device}",
     "dhcp": "if command -v dhclient; then"
     " timeout 4 dhclient -1 -d -sf /bin/true -lf /dev/null -pf /dev/null {device};"
-    " elif command -v udhcpc; then timeout 4 udhcpc -f -n -q -t 1 -T 1 -s /bin/true -i {device};"
+    " [ $? != 1 ] || exit 127;"  # it does not know the kind of device
+    " elif command -v udhcpc && [ $(cat /sys/class/net/{device}/type) != 32 ]; then"  # Ethernet alone
+    " timeout 4 udhcpc -f -n -q -t 1 -T 1 -s /bin/true -i {device};"
     " else exit 127; fi",
     "restart": "ip link set dev {device} down && ip link set dev {device} up",
     "forget": "ip neigh flush dev {device}",
