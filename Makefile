@@ -45,7 +45,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping pr
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
                  qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
-NIGHTLY := $(addprefix nightly-,releases kernels other-kernels packages fuzz decoders mutation attack)
+NIGHTLY := $(addprefix nightly-,releases kernels other-kernels conform packages fuzz decoders mutation attack)
 .PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak \
         lint format lab-kernel lab-zipapp virtual-machine venv build deps deps-test clean
 
@@ -133,6 +133,10 @@ nightly-kernels: deps-test $(VENV)/.dev build lab-kernel
 
 nightly-other-kernels:
 	@for release in 6.1 7.3; do IPOIBU_LAB_KERNEL=$$release $(MAKE) --no-print-directory test-lab || exit; done
+
+# Writes docs/findings: what `ipoibu conform` says of kernels and of ipoibu.
+nightly-conform: deps-test $(VENV)/.dev build lab-kernel
+	$(SUDO) $(PY) -m tests.lab.grading
 
 nightly-packages: deps-test $(VENV)/.dev build
 	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m nightly tests/package

@@ -90,6 +90,7 @@ from ipoibu.conform.test import (
     Silence,
     Test,
     Try,
+    Wait,
 )
 
 RC: Final = QueuePair.RC
@@ -182,7 +183,8 @@ OTHER: Final = QueuePair.OTHER
 AT_OTHER: Final = (
     Answer(False),
     Send(arp(sender_hwaddr=OTHER_HW, sender_ip=ME4, target_ip=PEER4), to=BROADCAST, by=OTHER),
-    Expect(TOLD, by=OTHER),
+    Send(arp(operation=2, sender_hwaddr=OTHER_HW, sender_ip=ME4, target_ip=PEER4), by=OTHER),
+    Wait(0.2),  # whether the answer comes here is a matter of R1
 )
 """The tester is a neighbour that never offered connections: a host may keep offers by hardware address."""
 AT_OTHER6: Final = (
