@@ -77,6 +77,18 @@ ELSEWHERE: Final = {
     "README.md: make lab": (".ci/run", "make test"),
     "README.md: .venv/bin/ipoibu up": ("tests/netns/test_cli.py", '"up", "ib0", "--device"'),
     "README.md: .venv/bin/ipoibu run": ("tests/netns/test_rootless.py", '"run", *device'),
+    "docs/use/conform.md: # ipoibu conform --device rxe0 --peer 10.0.0.2 --peer": (
+        "tests/lab/test_conform.py",
+        "conform",
+    ),
+    "docs/use/conform.md: # ipoibu conform --device rxe0 --peer 10.0.0.2 --only": (
+        "tests/lab/test_conform.py",
+        "--only",
+    ),
+    "docs/use/conform.md: # ipoibu conform --device rxe0 --peer 10.0.0.2 --helper": (
+        "tests/lab/grading.py",
+        "--helper",
+    ),
     "docs/use/dhcp.md: ipoibu up": ("tests/netns/test_dhcp.py", "dhcp"),
     "docs/understand/fuzzing.md: make -C ext/tests/fuzz": ("tests/unit/test_fuzz_c.py", "RUNS="),
     "docs/use/import.md: # ipoibu import": ("tests/netns/test_import.py", '"import", "--output"'),
