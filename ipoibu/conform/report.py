@@ -159,12 +159,18 @@ def page(title: str, report: Mapping[str, Any], known: Mapping[str, Mapping[str,
         parts += [f"## {heading}\n"] if found else []
         for it in found:
             parts.append(f"### {it['id']}: {it['title']}\n")
-            parts.append(_wrapped(f"{', '.join(it['clauses'])} ({it['source']}). {it['reason']}."))
+            reason = it["reason"][:1].upper() + it["reason"][1:]
+            parts.append(_wrapped(f"{', '.join(it['clauses'])} ({it['source']}). {reason}."))
             for name, text in known.get(it["id"], {}).items():
-                parts.append(_wrapped(f"{name.capitalize()}: {text}"))
+                parts.append(_wrapped(f"{_KNOWN.get(name, name)}: {text}"))
             lines = [line for line in it["transcript"] if line["mark"] != "-"]
             shown = "\n".join(
-                f"{line['at_s']:8.3f} s {line['mark']} {line['words']}"
+                textwrap.fill(
+                    f"{line['at_s']:8.3f} s {line['mark']} {line['words']}",
+                    WIDTH,
+                    subsequent_indent=" " * 13,
+                    break_on_hyphens=False,
+                )
                 for line in lines[:LINES_MAX]
             )
             parts.append(f"```\n{shown}\n```\n")
@@ -175,6 +181,12 @@ def page(title: str, report: Mapping[str, Any], known: Mapping[str, Mapping[str,
     return "\n".join(parts)
 
 
+_KNOWN: Final = {
+    "source": "Where",
+    "matters": "Does it matter",
+    "report": "For a report",
+    "reason": "Why it stays",
+}
 _JUDGED: Final = ("pass", "fail", "warn")
 
 

@@ -397,7 +397,7 @@ class _Run:
                 raise NotMet("the host answers no ping any more")
             self._tester.hear(self._link.now() + FENCE_S)
         if found := self._matches(step.packet, step):
-            raise NotMet(f"came, and must not: {found[0].packet}")
+            raise NotMet(f"this came, and must not: {found[0].packet}")
 
     def _words(self, what: What) -> str:
         packet = what if isinstance(what, Packet) else Packet((what,))

@@ -8,6 +8,7 @@ has what each failure means: where the source does so, whether it matters, and t
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import tempfile
@@ -51,10 +52,16 @@ def machine(kernel: str, ipoib: str, fabric: str, mode: str) -> Callable[[Path],
         # A machine with ipoibu has no ib_cm, so that queue pair 1 is the tester's when ipoibu is down.
         with Lab(2, kernel=kernel, ipoib=f"ipoibu,{ipoib}", fabric=fabric, mode=mode) as lab:
             lab.a.succeed(f"cd {ROOT}; {IPOIBU} down ib0")
+            if ipoib == "kernel":  # the lab does without duplicate address detection
+                lab.b.succeed("echo 1 >/proc/sys/net/ipv6/conf/ib0/accept_dad")
             lab.b.start(f"cd {ROOT}; exec {sys.executable} -m {HELPER} serve")
             words = ["--device", "rxe0", "--peer", lab.b.ipv4, "--peer", lab.b.ipv6]
             words += ["--helper", f"{sys.executable} -m {HELPER} ask fe80::ff:fe00:2%vec0"]
             words += [*WORDS, "--json", "/tmp/report.json"]
+            if (
+                mode == "datagram"
+            ):  # ib_ipoib grants connections in that mode, too, and asks for none
+                words += ["--mode", "datagram"]
             lab.a.execute(f"cd {ROOT}; {IPOIBU} conform {shlex.join(words)}", LIMIT_S)
             return _report(lab.a.get("/tmp/report.json"))
 
@@ -209,11 +216,33 @@ def write(subject: Subject) -> None:
     (FINDINGS / f"conformance-{subject.name}.md").write_text(text)
 
 
+HEAD: Final = """# What `ipoibu conform` says
+
+`python -m tests.lab.grading` writes these pages (`make nightly-conform`). Each has the clauses with
+their verdicts, and for each failure what was sent and heard, where the source does so, and whether
+it matters. `known.toml` holds what somebody has found out about a failure.
+
+"""
+COUNTS: Final = re.compile(r": (\d+ tests), ([^.]*)\. Each failed test")
+
+
+def index() -> str:
+    """Return the page that lists all others, with the counts that each of them has."""
+    rows = []
+    for subject in SUBJECTS:
+        file = FINDINGS / f"conformance-{subject.name}.md"
+        found = COUNTS.search(" ".join(file.read_text().split())) if file.exists() else None
+        if found is not None:
+            rows.append(f"- [{subject.title}]({file.name}):\n  {found[1]}, {found[2]}\n")
+    return HEAD + "".join(rows)
+
+
 def main(names: list[str]) -> None:
     for subject in SUBJECTS:
         if not names or subject.name in names:
             print(subject.name, flush=True)
             write(subject)
+    (FINDINGS / "conformance.md").write_text(index())
 
 
 if __name__ == "__main__":
