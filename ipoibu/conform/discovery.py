@@ -11,13 +11,13 @@ from typing import Final
 from ipoibu.base.errors import LinkError, UsageError
 from ipoibu.conform.headers.ip import IPV6
 from ipoibu.conform.headers.link import ARP, arp
-from ipoibu.conform.headers.nd import ADVERTISEMENT, ns, source_option
+from ipoibu.conform.headers.nd import ns, source_option
 from ipoibu.conform.link import Link, QueuePair
 from ipoibu.conform.mgid import mgid, solicited_node
 from ipoibu.conform.packet import Packet
 from ipoibu.conform.peer import Peer, addresses_near
 from ipoibu.conform.suite import Surroundings
-from ipoibu.conform.tester import Address, Arrival, Tester, echo_request
+from ipoibu.conform.tester import Address, Tester, answers_for, echo_request, hardware_address
 
 TRIES: Final = 3
 WAIT_S: Final = 1.0
@@ -94,11 +94,11 @@ class _Discovery:
                 tester.send(what, "255.255.255.255")
 
             def answered(seen: int = seen) -> bool:
-                return any(_answers(it, ip) for it in tester.arrivals[seen:])
+                return any(answers_for(it, ip) for it in tester.arrivals[seen:])
 
             if tester.hear(self._link.now() + WAIT_S, answered):
-                arrival = next(it for it in tester.arrivals[seen:] if _answers(it, ip))
-                return _hardware_address(arrival)
+                arrival = next(it for it in tester.arrivals[seen:] if answers_for(it, ip))
+                return hardware_address(arrival)
         raise LinkError(
             f"{ip}: nobody on the link answers for it; is {self._link.description} on the same link, "
             "in the same partition?"
@@ -147,27 +147,3 @@ class _Discovery:
             if layer.layout is ARP and layer.values["operation"] == 2
         }
         return [ip for ip in candidates if ip not in taken]
-
-
-def _answers(arrival: Arrival, ip: str) -> bool:
-    return any(
-        (it.layout is ARP and it.values["operation"] == 2 and it.values["sender_ip"] == ip)
-        or (it.layout is ADVERTISEMENT and it.values["target"] == ip)
-        for it in arrival.packet.layers
-    )
-
-
-def _hardware_address(arrival: Arrival) -> tuple[bytes, int]:
-    """Return where an answer came from, and the flags that it announces; without a GRH it says itself."""
-    named = b""
-    for layer in arrival.packet.layers:
-        value = layer.values.get("sender_hwaddr", layer.values.get("hwaddr"))
-        if isinstance(value, bytes):
-            named = value
-    flags = named[0] if named else 0
-    heard = arrival.heard
-    if heard.sgid is None:
-        if not named:
-            raise LinkError("the answer names no hardware address, and has no GRH")
-        return bytes(1) + named[1:], flags
-    return heard.qpn.to_bytes(4, "big") + heard.sgid, flags

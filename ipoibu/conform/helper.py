@@ -39,7 +39,10 @@ ACTS: Final = {
     " elif command -v udhcpc && [ $(cat /sys/class/net/{device}/type) != 32 ]; then"  # Ethernet alone
     " timeout 4 udhcpc -f -n -q -t 1 -T 1 -s /bin/true -i {device};"
     " else exit 127; fi",
-    "restart": "ip link set dev {device} down && ip link set dev {device} up",
+    # The kernel drops the IPv6 addresses of a device that goes down, but for the link-local one.
+    "restart": "kept=$(ip -6 -o address show dev {device} scope global | awk '{{print $4}}');"
+    " ip link set dev {device} down && ip link set dev {device} up;"
+    " for each in $kept; do ip -6 address add $each dev {device} nodad 2>/dev/null; done; true",
     "forget": "ip neigh flush dev {device}",
 }
 """The shell commands; what is in braces is the net device's name, or a symbol of the test."""

@@ -158,7 +158,8 @@ def page(title: str, report: Mapping[str, Any], known: Mapping[str, Mapping[str,
         found = [it for it in tests if it["outcome"] == outcome]
         parts += [f"## {heading}\n"] if found else []
         for it in found:
-            parts.append(f"### {it['id']}: {it['title']}\n")
+            parts.append(f"### {it['id']}\n")
+            parts.append(_wrapped(f"Demanded: {it['title']}."))
             reason = it["reason"][:1].upper() + it["reason"][1:]
             parts.append(_wrapped(f"{', '.join(it['clauses'])} ({it['source']}). {reason}."))
             for name, text in known.get(it["id"], {}).items():
@@ -177,7 +178,7 @@ def page(title: str, report: Mapping[str, Any], known: Mapping[str, Mapping[str,
     left = [it for it in tests if it["outcome"] == "not applicable"]
     if left:
         parts.append("## Not applicable\n")
-        parts.append(_table(("test", "why"), [(it["id"], it["reason"]) for it in left]))
+        parts.append("".join(_item(f"{it['id']}: {it['reason']}") for it in left))
     return "\n".join(parts)
 
 
@@ -193,6 +194,11 @@ _JUDGED: Final = ("pass", "fail", "warn")
 def _wrapped(text: str) -> str:
     lines = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines) + "\n"
+
+
+def _item(text: str) -> str:
+    lines = textwrap.wrap(text, WIDTH - 2, break_long_words=False, break_on_hyphens=False)
+    return "- " + "\n  ".join(lines) + "\n"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -8,9 +8,12 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from ipoibu.conform.headers.ip import ipv6
+from ipoibu.conform.headers.link import arp
+from ipoibu.conform.headers.nd import ns, source_option
 from ipoibu.conform.helper import Helper
 from ipoibu.conform.layout import Value
 from ipoibu.conform.link import CannotSend, Link, QueuePair
@@ -36,11 +39,19 @@ from ipoibu.conform.test import (
     Wait,
     What,
 )
-from ipoibu.conform.tester import Address, Arrival, Tester, echo_request
+from ipoibu.conform.tester import (
+    Address,
+    Arrival,
+    Tester,
+    answers_for,
+    echo_request,
+    hardware_address,
+)
 from ipoibu.conform.verdict import Outcome, Verdict
 
 PING_S: Final = 1.0  # for one answer to a ping
 PINGS: Final = 3  # until the peer counts as gone
+RESTART_S: Final = 20  # until a host that restarts its interface must answer again
 FENCE_S: Final = (
     0.1  # what a peer sends later than its answer to a ping, though it was asked before
 )
@@ -76,7 +87,7 @@ class Suite:
         is_destructive: bool = False,
     ) -> None:
         self._link: Final = link
-        self._peer: Final = peer
+        self._peer = peer
         self._helper: Final = helper
         self._is_destructive: Final = is_destructive
         self._tester: Final = Tester(link)
@@ -237,6 +248,33 @@ class Suite:
                 return False
         return True
 
+    def find_again(self) -> None:
+        """Learn the peer's hardware address anew, which changes when its queue pair does (RFC 4391 §9.4)."""
+        peer, tester = self._peer, self._tester
+        mine = self._link.address(QueuePair.WATCHER)
+        if peer.ipv4 is not None and self._watch4:
+            ip, group = peer.ipv4, "255.255.255.255"
+            question = Packet((arp(sender_hwaddr=mine, sender_ip=self._watch4, target_ip=ip),))
+        else:
+            assert peer.ipv6 is not None
+            ip, group = peer.ipv6, solicited_node(peer.ipv6)
+            head = ipv6(source=self._watch6, destination=group, hop_limit=255)
+            question = head / ns(target=ip) / source_option(hwaddr=mine)
+        for _ in range(RESTART_S):
+            seen = len(tester.arrivals)
+            tester.send(question, group, QueuePair.WATCHER)
+
+            def answered(seen: int = seen) -> bool:
+                return any(answers_for(it, ip) for it in tester.arrivals[seen:])
+
+            if tester.hear(self._link.now() + 1.0, answered):
+                found = next(it for it in tester.arrivals[seen:] if answers_for(it, ip))
+                hwaddr, flags = hardware_address(found)
+                self._peer = replace(peer, hwaddr=hwaddr, flags=flags)
+                tester.names["peer_hw"] = hwaddr
+                return
+        raise NotMet(f"the host answers no more for {ip}, {RESTART_S} s after its restart")
+
     @property
     def helper(self) -> Helper | None:
         return self._helper
@@ -285,6 +323,8 @@ class _Run:
                 self._mark = len(tester.arrivals)
                 self._sent_s = link.now()
                 self._suite.helper.act(step.what, tester.names)
+                if step.what == "restart":
+                    self._suite.find_again()
             case Repeat() | Try() | Require():
                 self._control(step)
             case Connect() | Establish():

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ipoibu.base.errors import LinkError
 from ipoibu.conform.headers.cm import MAD
 from ipoibu.conform.headers.ip import echo6, icmp_echo, ipv4, ipv6
 from ipoibu.conform.headers.link import ARP, ENCAP, arp, encap
-from ipoibu.conform.headers.nd import SOLICITATION, na, target_option
+from ipoibu.conform.headers.nd import ADVERTISEMENT, SOLICITATION, na, target_option
 from ipoibu.conform.layout import Layout, Value
 from ipoibu.conform.link import CannotSend, Heard, Link, QueuePair
 from ipoibu.conform.mgid import group_hwaddr
@@ -208,3 +209,28 @@ def echo_request(source: str, target: str, number: int) -> Packet:
         / icmp_echo(id=number >> 16, sequence=number & 0xFFFF)
         / b"ipoibu conform"
     )
+
+
+def answers_for(arrival: Arrival, ip: str) -> bool:
+    """Return whether an ARP reply or a neighbour advertisement says where this address is."""
+    return any(
+        (it.layout is ARP and it.values["operation"] == 2 and it.values["sender_ip"] == ip)
+        or (it.layout is ADVERTISEMENT and it.values["target"] == ip)
+        for it in arrival.packet.layers
+    )
+
+
+def hardware_address(arrival: Arrival) -> tuple[bytes, int]:
+    """Return where an answer came from, and the flags that it announces; without a GRH it says itself."""
+    named = b""
+    for layer in arrival.packet.layers:
+        value = layer.values.get("sender_hwaddr", layer.values.get("hwaddr"))
+        if isinstance(value, bytes):
+            named = value
+    flags = named[0] if named else 0
+    heard = arrival.heard
+    if heard.sgid is None:
+        if not named:
+            raise LinkError("the answer names no hardware address, and has no GRH")
+        return bytes(1) + named[1:], flags
+    return heard.qpn.to_bytes(4, "big") + heard.sgid, flags

@@ -535,6 +535,18 @@ IDENTIFIERS: Final = (
         Send(PING6),
         Expect(ipv6(source=UNIVERSAL_IF_OF_GUID, destination=ME6) / echo6(type=129, id=8)),
     ),
+    Test(
+        "IID-3",
+        "RFC7217-5",
+        SHOULD,
+        "RFC 7217 §5, RFC 4391 §8",
+        "a host that restarts its interface has the same link-local address again",
+        Act("restart"),
+        Wait(4.0),  # the host makes sure that nobody else has the address
+        Send(PING6),
+        Expect(ipv6(source=PEER6, destination=ME6) / echo6(type=129, id=8)),
+        destructive=True,
+    ),
 )
 
 TESTS: Final = (*ENCAPSULATION, *KEYS, *ADDRESSES, *GROUPS, *SIZES, *IDENTIFIERS)

@@ -8,6 +8,7 @@ from typing import Final
 from tests.doubles.peer import addresses, cm_deviations, groups, ipv4, ipv6, nd_deviations
 
 LINK: Final = {
+    "forms another link-local address after a restart": "RFC7217-5",
     "ARP of hardware type 1": "R1",
     "ARP with an unknown flag": "A2",
     "ARP with another queue pair": "A1",

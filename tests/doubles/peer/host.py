@@ -58,7 +58,7 @@ class Host:
         """Sends an IP packet to an IP address: resolves it first. The parts for ARP and ND share it."""
         self.heard: Callable[[str], None] = lambda source: None
         """Called for each ping over IPv6."""
-        self.acts: Final[dict[str, Callable[[Names], None]]] = {}
+        self.acts: Final[dict[str, Callable[[Names], None]]] = {"restart": self._restart}
         """What the helper can have this host do, by the names of `ipoibu.conform.helper.ACTS`."""
         self.on_gsi: Callable[[bytes, bytes], None] = lambda mad, sender: None
         self.on_message: Callable[[bytes, bytes, int], None] = lambda frame, sender, qpn: None
@@ -74,6 +74,14 @@ class Host:
         if self.deviates("identifier of another GUID"):
             return "fe80::211:22ff:fe33:4466"
         return IPV6
+
+    def _restart(self, names: Names) -> None:
+        """Get another queue pair, as a host may that restarts its interface."""
+        qpn = int.from_bytes(self.hwaddr[1:4], "big") + 1
+        self.hwaddr = qpn.to_bytes(4, "big") + self.hwaddr[4:]
+        if self.deviates("forms another link-local address after a restart"):
+            self.ipv6[0] = "fe80::11:22ff:fe33:7777"
+            self.groups.add(solicited_node(self.ipv6[0]))
 
     def deviates(self, name: str) -> bool:
         """Return whether this is the deviation that the host has."""
