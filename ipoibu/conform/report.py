@@ -174,7 +174,7 @@ def page(title: str, report: Mapping[str, Any], known: Mapping[str, Mapping[str,
                 )
                 for line in lines[:LINES_MAX]
             )
-            parts.append(f"```\n{shown}\n```\n")
+            parts.append(f"```text\n{shown}\n```\n")
     left = [it for it in tests if it["outcome"] == "not applicable"]
     if left:
         parts.append("## Not applicable\n")
@@ -192,8 +192,7 @@ _JUDGED: Final = ("pass", "fail", "warn")
 
 
 def _wrapped(text: str) -> str:
-    lines = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines) + "\n"
+    return textwrap.fill(text, WIDTH, break_on_hyphens=False) + "\n"
 
 
 def _item(text: str) -> str:

@@ -188,7 +188,7 @@ SUBJECTS: Final = [
     Subject("ipoibu-rails", "ipoibu with two rails", "ipoibu", rails),
     Subject(
         "ipoibu-guest",
-        "an Ethernet guest behind ipoibu: the neighbour code of Linux behind a veth",
+        "an Ethernet guest behind ipoibu: the kernel behind a veth",
         "guest",
         guest,
     ),
