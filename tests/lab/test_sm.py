@@ -38,6 +38,9 @@ def lab(lab_kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         partitions=file,
         output=directory / "run",
     ) as lab:
+        for machine in lab.guests:  # the manager of b may have been first, on a busy machine
+            lid = lab.a.succeed(f"cat {PORT}/lid").strip()
+            machine.wait_until_succeeds(f"[[ $(cat {PORT}/sm_lid) == {lid} ]]", timeout=60)
         yield lab
 
 

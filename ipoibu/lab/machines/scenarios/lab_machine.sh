@@ -44,7 +44,7 @@ has_carrier() { # NETDEV
 
 kernel_up() { # MODE [P_KEY...]: ib0 of the kernel's ib_ipoib, and a child for each P_Key
     local pkey netdev batch=
-    until_true 10 "ib0 of the kernel" test -e /sys/class/net/ib0
+    until_true 30 "ib0 of the kernel" test -e /sys/class/net/ib0
     for pkey in "${@:2}"; do echo "$pkey" >/sys/class/net/ib0/create_child; done
     for netdev in ib0 "${@:2}"; do
         netdev=${netdev/#0x/ib0.}
@@ -56,13 +56,13 @@ kernel_up() { # MODE [P_KEY...]: ib0 of the kernel's ib_ipoib, and a child for e
     done
     ip -batch - <<<"${batch}addr add 10.9.0.$LAB_INDEX/24 dev ib0
 addr add fd00:9::$LAB_INDEX/64 dev ib0 nodad"
-    until_true 10 "the carrier of ib0" has_carrier ib0
+    until_true 30 "the carrier of ib0" has_carrier ib0
 }
 
 ipoibu_up() { # FABRIC [OPTION...] of ipoibu
     case $1 in
         ib)
-            until_true 10 "ib0 of the kernel" test -e /sys/class/net/ib0
+            until_true 30 "ib0 of the kernel" test -e /sys/class/net/ib0
             ip link set ib0 name kernel0 # the kernel has made its interface on this port, too
             ib_up rxe0 "${@:2}" ;;
         roce) ib_up rxe0 "${@:2}" ;;
