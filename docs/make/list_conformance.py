@@ -7,7 +7,6 @@ Without arguments it writes the page, with --check it compares.
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -20,9 +19,9 @@ from list_clauses import clauses  # noqa: E402
 
 from ipoibu.conform.catalogue import all_tests  # noqa: E402
 from ipoibu.conform.clauses import CLAUSES, listed  # noqa: E402
+from ipoibu.conform.report import item  # noqa: E402
 
 PAGE: Final = ROOT / "docs/reference/clauses.md"
-WIDTH: Final = 100  # characters
 HEAD: Final = """# Clauses and tests
 
 `python docs/make/list_conformance.py` writes this page. `ipoibu conform` grades any host from
@@ -45,13 +44,13 @@ def page() -> str:
         by = f"by {_list(it['tests'])}" if it["tests"] else f"it cannot be seen: {it['unseen']}"
         own_tests = dict.fromkeys(f"`{test.partition('::')[0]}`" for test in shown[it["id"]])
         inside = f". Inside: {_list(own_tests)}" if own_tests else ""
-        parts.append(_item(f"**{it['id']}** ({it['level']}): {by}{inside}"))
+        parts.append(item(f"**{it['id']}** ({it['level']}): {by}{inside}"))
     parts.append(
         "\n## Clauses of `ipoibu conform`\n\n"
         "TAHI ids are the procedures of the TAHI project for IPv6, adapted to addresses of 20 bytes.\n\n"
     )
     parts += [
-        _item(f"**{it['id']}** ({it['level']}, {it['source']}): by {_list(it['tests'])}")
+        item(f"**{it['id']}** ({it['level']}, {it['source']}): by {_list(it['tests'])}")
         for it in own
     ]
     return "".join(parts)
@@ -59,11 +58,6 @@ def page() -> str:
 
 def _list(words: Iterable[str]) -> str:
     return ", ".join(words)
-
-
-def _item(text: str) -> str:
-    lines = textwrap.wrap(text, WIDTH - 2, break_long_words=False, break_on_hyphens=False)
-    return "- " + "\n  ".join(lines) + "\n"
 
 
 if __name__ == "__main__":

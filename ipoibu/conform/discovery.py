@@ -11,13 +11,11 @@ from typing import Final
 from ipoibu.base.errors import LinkError, UsageError
 from ipoibu.conform.headers.ip import IPV6
 from ipoibu.conform.headers.link import ARP, arp
-from ipoibu.conform.headers.nd import ns, source_option
 from ipoibu.conform.link import Link, QueuePair
 from ipoibu.conform.mgid import mgid, solicited_node
-from ipoibu.conform.packet import Packet
 from ipoibu.conform.peer import Peer, addresses_near
 from ipoibu.conform.suite import Surroundings
-from ipoibu.conform.tester import Address, Tester, answers_for, echo_request, hardware_address
+from ipoibu.conform.tester import Address, Tester, echo_request
 
 TRIES: Final = 3
 WAIT_S: Final = 1.0
@@ -79,35 +77,13 @@ class _Discovery:
 
     def _ask(self, ip: str) -> tuple[bytes, int]:
         """Return the hardware address that an address has, and the flags that its answer announces."""
-        tester = self._tester
-        for _ in range(TRIES):
-            seen = len(tester.arrivals)
-            if ":" in ip:
-                what = (
-                    self._ipv6_head(solicited_node(ip))
-                    / ns(target=ip)
-                    / source_option(hwaddr=self._link.address(QueuePair.WATCHER))
-                )
-                tester.send(what, solicited_node(ip), QueuePair.WATCHER)
-            else:
-                what = Packet((arp(sender_hwaddr=tester.names["my_hw"], target_ip=ip),))
-                tester.send(what, "255.255.255.255")
-
-            def answered(seen: int = seen) -> bool:
-                return any(answers_for(it, ip) for it in tester.arrivals[seen:])
-
-            if tester.hear(self._link.now() + WAIT_S, answered):
-                arrival = next(it for it in tester.arrivals[seen:] if answers_for(it, ip))
-                return hardware_address(arrival)
-        raise LinkError(
-            f"{ip}: nobody on the link answers for it; is {self._link.description} on the same link, "
-            "in the same partition?"
-        )
-
-    def _ipv6_head(self, to: str) -> Packet:
-        from ipoibu.conform.headers.ip import ipv6
-
-        return Packet((ipv6(source=self._me6, destination=to, hop_limit=255),))
+        found = self._tester.locate(ip, self._me6 if ":" in ip else "0.0.0.0", TRIES)
+        if found is None:
+            raise LinkError(
+                f"{ip}: nobody on the link answers for it; is {self._link.description} on the same link, "
+                "in the same partition?"
+            )
+        return found
 
     def _link_local(self, hwaddr: bytes) -> str | None:
         """Ask all nodes for an answer, and return the address from which the peer's comes."""

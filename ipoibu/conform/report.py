@@ -178,7 +178,7 @@ def page(title: str, report: Mapping[str, Any], known: Mapping[str, Mapping[str,
     left = [it for it in tests if it["outcome"] == "not applicable"]
     if left:
         parts.append("## Not applicable\n")
-        parts.append("".join(_item(f"{it['id']}: {it['reason']}") for it in left))
+        parts.append("".join(item(f"{it['id']}: {it['reason']}") for it in left))
     return "\n".join(parts)
 
 
@@ -195,7 +195,8 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_on_hyphens=False) + "\n"
 
 
-def _item(text: str) -> str:
+def item(text: str) -> str:
+    """Return a list item of Markdown, wrapped."""
     lines = textwrap.wrap(text, WIDTH - 2, break_long_words=False, break_on_hyphens=False)
     return "- " + "\n  ".join(lines) + "\n"
 

@@ -11,9 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ipoibu.conform.headers.ip import ipv6
-from ipoibu.conform.headers.link import arp
-from ipoibu.conform.headers.nd import ns, source_option
 from ipoibu.conform.helper import Helper
 from ipoibu.conform.layout import Value
 from ipoibu.conform.link import CannotSend, Link, QueuePair
@@ -43,9 +40,7 @@ from ipoibu.conform.tester import (
     Address,
     Arrival,
     Tester,
-    answers_for,
     echo_request,
-    hardware_address,
 )
 from ipoibu.conform.verdict import Outcome, Verdict
 
@@ -251,29 +246,16 @@ class Suite:
     def find_again(self) -> None:
         """Learn the peer's hardware address anew, which changes when its queue pair does (RFC 4391 §9.4)."""
         peer, tester = self._peer, self._tester
-        mine = self._link.address(QueuePair.WATCHER)
-        if peer.ipv4 is not None and self._watch4:
-            ip, group = peer.ipv4, "255.255.255.255"
-            question = Packet((arp(sender_hwaddr=mine, sender_ip=self._watch4, target_ip=ip),))
-        else:
-            assert peer.ipv6 is not None
-            ip, group = peer.ipv6, solicited_node(peer.ipv6)
-            head = ipv6(source=self._watch6, destination=group, hop_limit=255)
-            question = head / ns(target=ip) / source_option(hwaddr=mine)
-        for _ in range(RESTART_S):
-            seen = len(tester.arrivals)
-            tester.send(question, group, QueuePair.WATCHER)
-
-            def answered(seen: int = seen) -> bool:
-                return any(answers_for(it, ip) for it in tester.arrivals[seen:])
-
-            if tester.hear(self._link.now() + 1.0, answered):
-                found = next(it for it in tester.arrivals[seen:] if answers_for(it, ip))
-                hwaddr, flags = hardware_address(found)
-                self._peer = replace(peer, hwaddr=hwaddr, flags=flags)
-                tester.names["peer_hw"] = hwaddr
-                return
-        raise NotMet(f"the host answers no more for {ip}, {RESTART_S} s after its restart")
+        ip, source = peer.ipv4, self._watch4
+        if ip is None or not source:
+            ip, source = peer.ipv6, self._watch6
+        assert ip is not None
+        found = tester.locate(ip, source, RESTART_S)
+        if found is None:
+            raise NotMet(f"the host answers no more for {ip}, {RESTART_S} s after its restart")
+        hwaddr, flags = found
+        self._peer = replace(peer, hwaddr=hwaddr, flags=flags)
+        tester.names["peer_hw"] = hwaddr
 
     @property
     def helper(self) -> Helper | None:

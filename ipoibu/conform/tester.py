@@ -11,10 +11,17 @@ from ipoibu.base.errors import LinkError
 from ipoibu.conform.headers.cm import MAD
 from ipoibu.conform.headers.ip import echo6, icmp_echo, ipv4, ipv6
 from ipoibu.conform.headers.link import ARP, ENCAP, arp, encap
-from ipoibu.conform.headers.nd import ADVERTISEMENT, SOLICITATION, na, target_option
+from ipoibu.conform.headers.nd import (
+    ADVERTISEMENT,
+    SOLICITATION,
+    na,
+    ns,
+    source_option,
+    target_option,
+)
 from ipoibu.conform.layout import Layout, Value
 from ipoibu.conform.link import CannotSend, Heard, Link, QueuePair
-from ipoibu.conform.mgid import group_hwaddr
+from ipoibu.conform.mgid import group_hwaddr, solicited_node
 from ipoibu.conform.packet import (
     Given,
     Names,
@@ -179,6 +186,29 @@ class Tester:
         if to[4] != 0xFF:
             self.send(answer, bytes(1) + to[1:], own.queue_pair)
 
+    def locate(self, ip: str, source: str, seconds: int) -> tuple[bytes, int] | None:
+        """Ask the link once a second who has an address; return where the answer came from, and the flags
+        that it announces. `source` is the watcher's address, 0.0.0.0 for a probe (RFC 5227 §2.1.1)."""
+        mine = self.link.address(QueuePair.WATCHER)
+        if ":" in ip:
+            group = solicited_node(ip)
+            head = ipv6(source=source, destination=group, hop_limit=255)
+            question = head / ns(target=ip) / source_option(hwaddr=mine)
+        else:
+            group = "255.255.255.255"
+            question = Packet((arp(sender_hwaddr=mine, sender_ip=source, target_ip=ip),))
+        for _ in range(seconds):
+            seen = len(self.arrivals)
+            self.send(question, group, QueuePair.WATCHER)
+
+            def answered(seen: int = seen) -> bool:
+                return any(_answers_for(it, ip) for it in self.arrivals[seen:])
+
+            if self.hear(self.link.now() + 1.0, answered):
+                found = next(it for it in self.arrivals[seen:] if _answers_for(it, ip))
+                return _hardware_address(found)
+        return None
+
     def is_answer(self, packet: Packet, ip: str, number: int) -> bool:
         """Return whether this is the reply to the echo request `number` from `ip`."""
         echo = packet.layers[-1] if packet.layers else None
@@ -211,7 +241,7 @@ def echo_request(source: str, target: str, number: int) -> Packet:
     )
 
 
-def answers_for(arrival: Arrival, ip: str) -> bool:
+def _answers_for(arrival: Arrival, ip: str) -> bool:
     """Return whether an ARP reply or a neighbour advertisement says where this address is."""
     return any(
         (it.layout is ARP and it.values["operation"] == 2 and it.values["sender_ip"] == ip)
@@ -220,7 +250,7 @@ def answers_for(arrival: Arrival, ip: str) -> bool:
     )
 
 
-def hardware_address(arrival: Arrival) -> tuple[bytes, int]:
+def _hardware_address(arrival: Arrival) -> tuple[bytes, int]:
     """Return where an answer came from, and the flags that it announces; without a GRH it says itself."""
     named = b""
     for layer in arrival.packet.layers:
