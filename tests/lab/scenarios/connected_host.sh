@@ -159,7 +159,7 @@ interrupt() { # DEVICE
     local life stream
     if ((LAB_INDEX == 1)); then ib_up "$1" --mode connected; fi
     meet up 60
-    for life in 1 2 3 4 5; do
+    for life in {1..20}; do # five, and more until one has ended within a message
         if ((LAB_INDEX == 2)); then
             ib_up "$1" --mode connected
             both_live 10.9.0.1
@@ -173,6 +173,12 @@ interrupt() { # DEVICE
             kill -INT "$stream"; wait "$stream" || true
         fi
         meet "dead-$life" 100
+        if ((life < 5)); then continue; fi
+        if ((LAB_INDEX == 1)) && ipoibu stats ib0 --json | grep -q '"rx_failed": [1-9]'; then
+            touch /run/lab/interrupted
+        fi
+        meet "counted-$life" 100
+        if [[ -e /run/lab/interrupted ]]; then break; fi
     done
     if ((LAB_INDEX == 2)); then
         ib_up "$1" --mode connected
