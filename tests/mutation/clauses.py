@@ -370,10 +370,8 @@ MUTATIONS: Final = (
         "§7.2.8, H4).\n            announces = message.override and not message.solicited",
         "§7.2.8, H4).\n            announces = True",
     ),
-    Mutation("H5", _PROTO + "dhcp/form.py", "htype=client_id.HTYPE_INFINIBAND, hlen=0", "hlen=0"),
-    Mutation(
-        "H6", _PROTO + "ethernet/dhcp.py", "htype=_HTYPE_ETHERNET, hlen=MAC_LEN", "hlen=MAC_LEN"
-    ),
+    Mutation("H5", _PROTO + "dhcp/form.py", "htype=client_id.HTYPE_INFINIBAND", "htype=1"),
+    Mutation("H6", _PROTO + "ethernet/dhcp.py", "htype=_HTYPE_ETHERNET", "htype=32"),
     Mutation(
         "D2",
         _PROTO + "dhcp/client.py",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from typing import Final
 
@@ -39,14 +40,26 @@ def identifier_of(message: dhcp.Message, other: bytes) -> bytes:
     return other if own is None or not any(own[1:]) else own
 
 
+def transaction_of(xid: int, identifier: bytes) -> int:
+    """Return the link's transaction for a client's own, and back. Replies are broadcast, name no hardware
+    address and seldom the identifier, so that two clients with one number would take each other's lease:
+    those that a boot starts at once do choose the same one."""
+    return xid ^ zlib.crc32(identifier)
+
+
 def for_link(message: dhcp.Message, identifier: bytes) -> dhcp.Message:
-    """Return a request in the link's form: hardware type 32, no hardware address, the identifier; while the
-    client has no address, it asks for replies by broadcast (RFC 4390 §2.1)."""
+    """Return a request in the link's form: hardware type 32, no hardware address, the identifier and its
+    transaction; while the client has no address, it asks for replies by broadcast (RFC 4390 §2.1)."""
     flags = message.flags
     if message.ciaddr.packed == _UNSPECIFIED:
         flags |= dhcp.BROADCAST_FLAG
     changed = replace(
-        message, htype=client_id.HTYPE_INFINIBAND, hlen=0, chaddr=ZERO_ADDRESS, flags=flags
+        message,
+        xid=transaction_of(message.xid, identifier),
+        htype=client_id.HTYPE_INFINIBAND,
+        hlen=0,
+        chaddr=ZERO_ADDRESS,
+        flags=flags,
     )
     return changed.with_option(dhcp.Code.CLIENT_ID, identifier)
 

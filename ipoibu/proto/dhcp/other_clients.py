@@ -6,7 +6,7 @@ Ethernet: a server would give all hosts the same lease, and its answer to one of
 requests of such a client leave with hardware type 32, no hardware address, and a client identifier of
 RFC 4361, made from port GUID and P_Key, so that each interface has one of its own. A client that has
 an identifier of its own keeps it. While the client has no address, its requests ask for replies by
-broadcast.
+broadcast; so they leave with a transaction that only this client has (`form.transaction_of`).
 
 Clients drop replies that name another hardware address than their own, so the replies get back what the
 client wrote.
@@ -37,6 +37,7 @@ from ipoibu.wire import client_id, dhcp
 class _Asked:
     """The client's own values, and the client identifier in their place."""
 
+    xid: int
     htype: int
     hlen: int
     client_id: bytes | None
@@ -48,7 +49,7 @@ class DhcpClients:
 
     def __init__(self, context: EngineContext) -> None:
         self._context = context
-        self._asked: OrderedDict[int, _Asked] = OrderedDict()  # by transaction
+        self._asked: OrderedDict[int, _Asked] = OrderedDict()  # by the link's transaction
         self._is_watching = False
 
     def __len__(self) -> int:
@@ -92,12 +93,17 @@ class DhcpClients:
     def _changed(self, message: dhcp.Message) -> dhcp.Message:
         former = message.option(dhcp.Code.CLIENT_ID)
         identifier = identifier_of(message, self.client_id())
-        self._asked.pop(message.xid, None)
-        self._asked[message.xid] = _Asked(message.htype, message.hlen, former, identifier)
+        changed = for_link(message, identifier)
+        if replace(changed, xid=message.xid) == message:
+            return message  # a client that knows RFC 4390
+        self._asked.pop(changed.xid, None)
+        self._asked[changed.xid] = _Asked(
+            message.xid, message.htype, message.hlen, former, identifier
+        )
         if len(self._asked) > DHCP_REQUESTS_MAX:
             self._asked.popitem(last=False)
             self._context.count("dhcp_forgotten")
-        return for_link(message, identifier)
+        return changed
 
     def received(self, packet: bytes) -> bytes:
         """Return the packet that the local stack gets in place of a reply from the link."""
@@ -111,7 +117,7 @@ class DhcpClients:
         named = message.option(dhcp.Code.CLIENT_ID)  # RFC 6842: the server repeats it
         if named is not None and named != asked.sent_client_id:
             return packet  # to another host, which has chosen the same number
-        restored = replace(message, htype=asked.htype, hlen=asked.hlen)
+        restored = replace(message, xid=asked.xid, htype=asked.htype, hlen=asked.hlen)
         restored = with_own_identifier(restored, asked.client_id)
         self._context.count("dhcp_restored")
         return repacked(header, datagram, restored)

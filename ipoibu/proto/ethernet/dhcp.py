@@ -4,7 +4,8 @@
 
 A MAC means nothing on the link, so a request leaves without it, with a client identifier in its place:
 the guest's own one, or hardware type 1 and its MAC (RFC 2132 §9.14). While the guest has no address, it
-asks for replies by broadcast. A reply gets the MAC back by transaction and identifier. Messages of relay
+asks for replies by broadcast. A reply gets the MAC back by its transaction, which differs from the guest's
+own by the identifier. Messages of relay
 agents and replies of DHCP servers among the guests pass as they are.
 """
 
@@ -25,6 +26,7 @@ from ipoibu.proto.dhcp.form import (
     is_clients_request,
     message_untrusted,
     repacked,
+    transaction_of,
     with_own_identifier,
 )
 from ipoibu.proto.effects import WatchDhcp
@@ -46,8 +48,7 @@ class GuestDhcp:
 
     def __init__(self, context: EngineContext) -> None:
         self._context = context
-        self._asked: OrderedDict[tuple[int, bytes], _Asked] = OrderedDict()  # with the identifier
-        self._latest: dict[int, bytes] = {}  # transaction: the identifier that asked last
+        self._asked: OrderedDict[int, _Asked] = OrderedDict()  # by the link's transaction
 
     def __len__(self) -> int:
         return len(self._asked)
@@ -87,14 +88,20 @@ class GuestDhcp:
             return None  # the guest judges it itself
         if message.op != dhcp.Op.REPLY or message.chaddr != ZERO_ADDRESS:
             return None
-        named = message.option(dhcp.Code.CLIENT_ID)  # RFC 6842: the server repeats it
-        sent = self._latest.get(message.xid) if named is None else named
-        asked = None if sent is None else self._asked.get((message.xid, sent))
+        asked = self._asked.get(message.xid)
         if asked is None:
+            return None
+        named = message.option(dhcp.Code.CLIENT_ID)  # RFC 6842: the server repeats it
+        if named is not None and named != asked.sent_client_id:
             return None
         chaddr = asked.mac.raw + bytes(len(ZERO_ADDRESS) - MAC_LEN)
         restored = replace(
-            message, htype=_HTYPE_ETHERNET, hlen=MAC_LEN, chaddr=chaddr, flags=asked.flags
+            message,
+            xid=transaction_of(message.xid, asked.sent_client_id),
+            htype=_HTYPE_ETHERNET,
+            hlen=MAC_LEN,
+            chaddr=chaddr,
+            flags=asked.flags,
         )
         restored = with_own_identifier(restored, asked.client_id)
         self._context.count("dhcp_restored")
@@ -103,13 +110,10 @@ class GuestDhcp:
     def _changed(self, source: Mac, message: dhcp.Message) -> dhcp.Message:
         former = message.option(dhcp.Code.CLIENT_ID)
         identifier = identifier_of(message, bytes((_HTYPE_ETHERNET,)) + source.raw)
-        key = message.xid, identifier
-        self._asked.pop(key, None)
-        self._asked[key] = _Asked(source, message.flags, former, identifier)
-        self._latest[message.xid] = identifier
+        changed = for_link(message, identifier)
+        self._asked.pop(changed.xid, None)
+        self._asked[changed.xid] = _Asked(source, message.flags, former, identifier)
         if len(self._asked) > ETHERNET_DHCP_MAX:
-            (xid, oldest), _ = self._asked.popitem(last=False)
+            self._asked.popitem(last=False)
             self._context.count("dhcp_forgotten")
-            if self._latest.get(xid) == oldest:
-                del self._latest[xid]
-        return for_link(message, identifier)
+        return changed

@@ -133,7 +133,7 @@ def test_the_reply_gets_back_what_the_client_wrote(repeats: bool) -> None:
         answer = answer.without_option(Code.CLIENT_ID)
     context.take()
     got = read(ours.received(reply(answer)))
-    assert (got.htype, got.hlen, got.yiaddr) == (1, 6, OURS)
+    assert (got.xid, got.htype, got.hlen, got.yiaddr) == (XID, 1, 6, OURS)
     assert got.option(Code.CLIENT_ID) == (b"\x01" + bytes(6) if repeats else None)
     assert context.take() == [Count("dhcp_restored")]
 
@@ -157,14 +157,24 @@ def test_replies_to_others_pass_as_they_are() -> None:
     assert ours.received(b"E") == b"E"
 
 
+def test_two_hosts_with_one_transaction_get_their_own_replies() -> None:
+    """The seed of udhcpc's number is the microsecond at which it starts, and few servers repeat the
+    identifier."""
+    here, there = clients()[0], clients(PKey(0x8001))[0]
+    asked = [read(host.sent(request(UDHCPC))) for host in (here, there)]
+    for answer, owner, other in ((asked[0], here, there), (asked[1], there, here)):
+        packet = reply(replace(answer, op=Op.REPLY).without_option(Code.CLIENT_ID))
+        assert read(owner.received(packet)).xid == XID
+        assert read(other.received(packet)).xid != XID
+
+
 def test_the_latest_requests_are_remembered() -> None:
     ours, _ = clients()
-    for xid in range(DHCP_REQUESTS_MAX + 1):
-        ours.sent(request(replace(UDHCPC, xid=xid)))
+    asked = [
+        read(ours.sent(request(replace(UDHCPC, xid=xid)))) for xid in range(DHCP_REQUESTS_MAX + 1)
+    ]
     assert len(ours) == DHCP_REQUESTS_MAX
-    of_first, of_last = (
-        Message(Op.REPLY, xid, ((Code.CLIENT_ID, OUR_ID),)) for xid in (0, DHCP_REQUESTS_MAX)
-    )
+    of_first, of_last = (replace(asked[at], op=Op.REPLY) for at in (0, -1))
     assert ours.received(reply(of_first)) == reply(of_first)
     assert read(ours.received(reply(of_last))).htype == 1
 

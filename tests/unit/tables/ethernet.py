@@ -17,6 +17,7 @@ from ipoibu.base.limits import (
     WAITING_OVERHEAD_BYTES,
 )
 from ipoibu.proto.context import EngineContext
+from ipoibu.proto.dhcp.form import transaction_of
 from ipoibu.proto.ethernet.dhcp import GuestDhcp
 from ipoibu.proto.ethernet.guests import Guests
 from ipoibu.proto.ethernet.host import EthernetHost
@@ -201,7 +202,7 @@ class GuestDhcpRequests(EngineFilling):
 
     def add(self, number: int) -> None:
         discover = (dhcp.Code.MESSAGE_TYPE, bytes((dhcp.Kind.DISCOVER,)))
-        identifier = (dhcp.Code.CLIENT_ID, bytes(250) + number.to_bytes(5, "big"))
+        identifier = (dhcp.Code.CLIENT_ID, self._identifier(number))
         chaddr = _mac(1).raw + bytes(10)
         message = dhcp.Message(
             dhcp.Op.REQUEST, number, (discover, identifier), htype=1, hlen=6, chaddr=chaddr
@@ -216,7 +217,11 @@ class GuestDhcpRequests(EngineFilling):
 
     def admits_honest(self) -> bool:
         self.add(HONEST)
-        return HONEST in self._table._latest
+        return transaction_of(HONEST, self._identifier(HONEST)) in self._table._asked
+
+    @staticmethod
+    def _identifier(number: int) -> bytes:
+        return bytes(250) + number.to_bytes(5, "big")
 
 
 class RefusedAddresses(Filling):

@@ -108,17 +108,18 @@ def test_a_reply_is_what_the_guest_expects(
     receiver, message = answer
     assert receiver == GUEST
     assert (message.htype, message.hlen, message.chaddr) == (1, 6, GUEST.raw + bytes(10))
-    assert message.flags == asked.flags
+    assert (message.xid, message.flags) == (asked.xid, asked.flags)
     expected = client_id if repeats_id else None
     assert message.option(Code.CLIENT_ID) == expected
     assert message.yiaddr == GUEST_IP
 
 
-def test_two_guests_with_one_transaction_get_their_own_replies(lan: Lan) -> None:
+@pytest.mark.parametrize("repeats_id", [True, False])
+def test_two_guests_with_one_transaction_get_their_own_replies(lan: Lan, repeats_id: bool) -> None:
     sent = [send(lan, discover(mac), mac) for mac in (GUEST, GUEST2)]
     for message, mac in zip(sent, (GUEST, GUEST2), strict=True):
         assert message is not None
-        answer = reply(lan, offer(message))
+        answer = reply(lan, offer(message, repeats_id=repeats_id))
         assert answer is not None
         assert answer[0] == mac
 
@@ -183,6 +184,7 @@ def test_the_oldest_transaction_makes_room(lan: Lan) -> None:
         GUEST,
         replace(
             offer(last).without_option(Code.CLIENT_ID),
+            xid=ETHERNET_DHCP_MAX,
             htype=1,
             hlen=6,
             chaddr=GUEST.raw + bytes(10),
