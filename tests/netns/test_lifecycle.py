@@ -229,13 +229,15 @@ def test_the_cpus_stay_awake_as_long_as_the_interface_is_up_or_it_says_why(
 
 
 CYCLES = """
-import ipaddress, json, os, threading
+import ctypes, gc, ipaddress, json, os
 from ipoibu.daemon.daemon import real_endpoint
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.daemon.config.interface_config import InterfaceConfig
 from ipoibu.host.tun import Tun
 
 def resources():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what is left is in use
     with open("/proc/self/statm") as statm:
         rss = int(statm.read().split()[1]) * 4096
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), rss
@@ -261,7 +263,7 @@ def test_descriptors_threads_and_memory_stay_flat_over_50_starts(bare: Namespace
     assert len(set(descriptors)) == 1, descriptors
     # A thread that was joined leaves /proc a moment later.
     assert min(threads[-5:]) == min(threads[:5]), threads
-    assert rss[-1] - rss[0] < 8 << 20, rss
+    assert rss[-1] - rss[0] < 1 << 20, rss
 
 
 # The lab
