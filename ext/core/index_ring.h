@@ -26,6 +26,13 @@ static inline void ipu_index_ring_push(struct ipu_index_ring *ring, uint32_t ind
     atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 }
 
+/* Either thread: returns how many indices are in the ring; the other thread may change that. */
+static inline uint32_t ipu_index_ring_count(const struct ipu_index_ring *ring)
+{
+    return atomic_load_explicit(&ring->head, memory_order_acquire) -
+           atomic_load_explicit(&ring->tail, memory_order_acquire);
+}
+
 /* Takes the oldest index, or IPU_INDEX_NONE. */
 static inline uint32_t ipu_index_ring_pop(struct ipu_index_ring *ring)
 {

@@ -63,11 +63,15 @@ cdef extern from "device/tap.h" nogil:
     void ipu_tap_join(ipu_tap *tap, const ipu_tap *trunk, int fd, uint16_t vlan)
 
 cdef extern from "device/queue.h" nogil:
+    struct ipu_queue_side:
+        ipu_loan *loan
     struct ipu_queue:
         ipu_device device
         ipu_ring to_pump
         ipu_ring from_pump
-        ipu_loan *loan
+        ipu_queue_side consumer
+    ipu_loan *ipu_queue_producer_loan(ipu_queue *queue)
+    ipu_loan *ipu_queue_consumer_loan(ipu_queue *queue)
     bint ipu_queue_send(ipu_queue *queue, const void *packet, uint32_t len)
     bint ipu_queue_send_frame(ipu_queue *queue, uint32_t index, uint32_t len)
     const uint8_t *ipu_queue_peek(ipu_queue *queue, uint32_t *index, uint32_t *len)
@@ -361,6 +365,8 @@ cdef class QueueDevice:
     def detach(self) -> None:
         """Forget the queued packets, and the memory of the pump, which is closed. Safe to repeat."""
         ipu_queue_detach(self.queue)
+        ipu_queue_producer_loan(self.queue)  # both sides let go of the memory
+        ipu_queue_consumer_loan(self.queue)
         self.era = new_era()
 
     def send(self, packets: Iterable[bytes | bytearray | memoryview]) -> int:
@@ -394,13 +400,13 @@ cdef class QueueDevice:
             out.append(PyBytes_FromStringAndSize(<const char *>packet, length))
             ipu_ring_release(&self.queue.from_pump)
             if index != IPU_INDEX_NONE:
-                ipu_index_ring_push(&self.queue.loan.returned, index)
+                ipu_index_ring_push(&self.queue.consumer.loan.returned, index)
         return out
 
-    cdef Frame frame(self, uint8_t *data, uint32_t index, uint32_t length, bint outgoing):
+    cdef Frame frame(self, ipu_loan *loan, uint8_t *data, uint32_t index, uint32_t length, bint outgoing):
         cdef Frame frame = Frame.__new__(Frame)
         frame.era = self.era
-        frame.loan = self.queue.loan
+        frame.loan = loan
         ipu_loan_hold(frame.loan)
         frame.data = data
         frame.index = index
@@ -412,18 +418,20 @@ cdef class QueueDevice:
         """Return at most `max` frames to fill and send; fewer, or none, while the pump sends others."""
         cdef list out = []
         cdef uint32_t index
-        while self.queue.loan != NULL and len(out) < max:
-            index = ipu_loan_reserve(self.queue.loan)
+        cdef ipu_loan *loan = ipu_queue_producer_loan(self.queue)
+        while loan != NULL and len(out) < max:
+            index = ipu_loan_reserve(loan)
             if index == IPU_INDEX_NONE:
                 break
-            out.append(self.frame(ipu_loan_tx_packet(self.queue.loan, index), index,
-                                  self.queue.loan.packet_bytes, True))
+            out.append(self.frame(loan, ipu_loan_tx_packet(loan, index), index,
+                                  loan.packet_bytes, True))
         return out
 
     def send_frames(self, frames: Iterable[Frame]) -> int:
         """Queue reserved frames in order; return how many fit. The caller loses these frames."""
         cdef int done = 0
         cdef Frame frame
+        cdef ipu_loan *loan = ipu_queue_producer_loan(self.queue)
         try:
             for item in frames:
                 frame = <Frame?>item  # an assignment alone would accept None
@@ -431,7 +439,7 @@ cdef class QueueDevice:
                 frame.unviewed()
                 if not frame.outgoing or frame.era != self.era:
                     raise ValueError("the frame was not reserved here")
-                if frame.loan == self.queue.loan:
+                if frame.loan == loan:
                     if not ipu_queue_send_frame(self.queue, frame.index, frame.len):
                         break
                     frame.data = NULL
@@ -458,7 +466,8 @@ cdef class QueueDevice:
             if packet == NULL:
                 break
             if index != IPU_INDEX_NONE:
-                frame = self.frame(<uint8_t *>packet, index, length, False)
+                frame = self.frame(self.queue.consumer.loan, <uint8_t *>packet, index, length,
+                                   False)
             else:
                 frame = Frame.__new__(Frame)
                 frame.copy = PyBytes_FromStringAndSize(<const char *>packet, length)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Frames lent to an application: two pumps over the in-process fabric, by hand and on threads. */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 
 #include "check.h"
@@ -16,6 +17,7 @@ enum {
     PACKET = 64,
     RX_FRAMES = 64,
     MESSAGES = 5000,
+    RENEWALS = 50,
 };
 
 struct host {
@@ -106,13 +108,14 @@ static void write_packet(uint8_t *at, uint32_t number)
 static bool send_frame(uint32_t number)
 {
     struct ipu_queue *queue = &hosts[0].queue;
-    uint32_t index = ipu_loan_reserve(queue->loan);
+    struct ipu_loan *loan = ipu_queue_producer_loan(queue);
+    uint32_t index = loan != NULL ? ipu_loan_reserve(loan) : IPU_INDEX_NONE;
     if (index == IPU_INDEX_NONE)
         return false;
-    write_packet(ipu_loan_tx_packet(queue->loan, index), number);
+    write_packet(ipu_loan_tx_packet(loan, index), number);
     if (ipu_queue_send_frame(queue, index, PACKET))
         return true;
-    ipu_loan_cancel(queue->loan, index);
+    ipu_loan_cancel(loan, index);
     return false;
 }
 
@@ -228,6 +231,16 @@ static void a_frame_outlives_its_pump_fabric_and_queue(void)
     ipu_loan_drop(loan);
 }
 
+/* Another queue pair and pump, over the same queue. */
+static void renew(struct host *host, uint8_t number)
+{
+    ipu_pump_destroy(host->pump);
+    ipu_memory_port_destroy(host->port);
+    struct ipu_memory_config config = {.gid.s6_addr = {0xfe, 0x80, [15] = number}, .mtu = 2048};
+    host->port = ipu_memory_port_create(sw, &config);
+    CHECK_EQ(make_pump(host), 0);
+}
+
 static void a_second_pump_gets_nothing_that_names_frames_of_the_first(void)
 {
     uint32_t index, len;
@@ -235,14 +248,8 @@ static void a_second_pump_gets_nothing_that_names_frames_of_the_first(void)
     CHECK(send_frame(1));
     step();
     CHECK(send_frame(2));
-    for (int i = 0; i < 2; i++) {
-        ipu_pump_destroy(hosts[i].pump);
-        ipu_memory_port_destroy(hosts[i].port);
-        struct ipu_memory_config config = {.gid.s6_addr = {0xfe, 0x80, [15] = (uint8_t)(i + 1)},
-                                           .mtu = 2048};
-        hosts[i].port = ipu_memory_port_create(sw, &config);
-        CHECK_EQ(make_pump(&hosts[i]), 0);
-    }
+    for (uint8_t i = 0; i < 2; i++)
+        renew(&hosts[i], (uint8_t)(i + 1));
     introduce();
     CHECK(ipu_queue_peek(&hosts[1].queue, &index, &len) == NULL);
     step();
@@ -319,6 +326,97 @@ static void threads_hand_frames_round_in_order_and_unspoilt(void)
     ipu_loan_drop(loan);
 }
 
+static _Atomic uint32_t arrived;
+
+static void *receive_all(void *unused)
+{
+    uint32_t index;
+    (void)unused;
+    while (!atomic_load(&enough))
+        if (receive(&index) >= 0) {
+            if (index != IPU_INDEX_NONE)
+                ipu_index_ring_push(&hosts[1].queue.consumer.loan->returned, index);
+            atomic_fetch_add(&arrived, 1);
+        }
+    return NULL;
+}
+
+static void pumps_change_under_threads_that_send_and_receive(void)
+{
+    pthread_t sender, receiver;
+    set_up();
+    atomic_store(&enough, false);
+    CHECK_EQ(pthread_create(&sender, NULL, send_all, NULL), 0);
+    CHECK_EQ(pthread_create(&receiver, NULL, receive_all, NULL), 0);
+    for (int i = 0; i < RENEWALS; i++) {
+        renew(&hosts[0], 1);
+        renew(&hosts[1], 2);
+        introduce();
+        for (uint32_t before = atomic_load(&arrived); atomic_load(&arrived) == before;)
+            step();
+        ipu_queue_detach(&hosts[i % 2].queue); /* as at the end of an endpoint */
+    }
+    atomic_store(&enough, true);
+    CHECK_EQ(pthread_join(sender, NULL), 0);
+    CHECK_EQ(pthread_join(receiver, NULL), 0);
+    tear_down();
+}
+
+/* ---- a producer that waits for frames */
+
+static bool is_readable(int fd)
+{
+    return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) == 1;
+}
+
+static void a_producer_sleeps_until_frames_are_free(void)
+{
+    set_up();
+    struct ipu_queue *queue = &hosts[0].queue;
+    CHECK_EQ(ipu_queue_open_room(queue), 0);
+    CHECK_EQ(ipu_queue_arm_room(queue), 1);
+    while (send_frame(0))
+        ;
+    CHECK_EQ(ipu_queue_arm_room(queue), 0);
+    CHECK(!is_readable(queue->room_fd));
+    step();
+    CHECK(is_readable(queue->room_fd));
+    ipu_queue_disarm_room(queue);
+    CHECK(!is_readable(queue->room_fd));
+    CHECK(send_frame(1));
+    tear_down();
+}
+
+/* The pump gives few frames back at a time; a producer that holds the others gets the last ones. */
+static void a_producer_that_holds_most_frames_gets_the_rest(void)
+{
+    set_up();
+    struct ipu_queue *queue = &hosts[0].queue;
+    struct ipu_loan *loan = ipu_queue_producer_loan(queue);
+    CHECK_EQ(ipu_queue_open_room(queue), 0);
+    CHECK(send_frame(0));
+    while (ipu_loan_reserve(loan) != IPU_INDEX_NONE)
+        ;
+    CHECK_EQ(ipu_queue_arm_room(queue), 0);
+    step();
+    CHECK(is_readable(queue->room_fd));
+    tear_down();
+}
+
+static void another_pump_wakes_a_producer_that_waits(void)
+{
+    set_up();
+    struct ipu_queue *queue = &hosts[0].queue;
+    CHECK_EQ(ipu_queue_open_room(queue), 0);
+    while (send_frame(0))
+        ;
+    CHECK_EQ(ipu_queue_arm_room(queue), 0);
+    renew(&hosts[0], 1);
+    CHECK(is_readable(queue->room_fd));
+    CHECK(send_frame(1));
+    tear_down();
+}
+
 int main(void)
 {
     RUN(frames_cross_and_come_back);
@@ -329,5 +427,9 @@ int main(void)
     RUN(a_second_pump_gets_nothing_that_names_frames_of_the_first);
     RUN(every_refused_allocation_leaves_nothing_behind);
     RUN(threads_hand_frames_round_in_order_and_unspoilt);
+    RUN(pumps_change_under_threads_that_send_and_receive);
+    RUN(a_producer_sleeps_until_frames_are_free);
+    RUN(a_producer_that_holds_most_frames_gets_the_rest);
+    RUN(another_pump_wakes_a_producer_that_waits);
     return 0;
 }
