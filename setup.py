@@ -8,7 +8,7 @@ IPOIBU_COVERAGE   gcov
 IPOIBU_DEBUG      -O0 -g and assertions
 IPOIBU_WERROR     warnings are errors (CI)
 
-The core loads ISA-L or else libdeflate (carry-less multiply CRC-32), and liburing, at run time.
+The core loads liburing at run time, and, where they are faster than its own CRC-32, ISA-L or libdeflate.
 IPOIBU_WITHOUT="uring verbs" builds as if the headers of those libraries were absent.
 """
 

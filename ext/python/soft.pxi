@@ -115,12 +115,18 @@ cdef extern from "fabric/soft_fabric.h" nogil:
 
 cdef extern from "soft/crc32.h" nogil:
     enum soft_crc32:
+        SOFT_CRC32_VECTORS
         SOFT_CRC32_ISAL
         SOFT_CRC32_DEFLATE
     soft_crc32 soft_crc32_used()
 
 cdef soft_crc32 _crc32 = soft_crc32_used()
-FABRIC_FEATURES = {"isal": _crc32 == SOFT_CRC32_ISAL, "libdeflate": _crc32 == SOFT_CRC32_DEFLATE}  #: dict[str, bool]
+#: dict[str, bool]
+FABRIC_FEATURES = {
+    "isal": _crc32 == SOFT_CRC32_ISAL,
+    "libdeflate": _crc32 == SOFT_CRC32_DEFLATE,
+    "vpclmulqdq": _crc32 == SOFT_CRC32_VECTORS,
+}
 
 
 cdef class SoftHca:

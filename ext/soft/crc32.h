@@ -12,16 +12,21 @@
  */
 uint32_t soft_crc32_update(uint32_t crc, const void *data, size_t bytes);
 
+/* Does the same, and copies the data, which must not overlap with `to`: one pass where the CPU has
+ * vectors for it. */
+uint32_t soft_crc32_copy(uint32_t crc, void *to, const void *from, size_t bytes);
+
 /*
- * What computes it. ISA-L and libdeflate do so by carry-less multiplication; on packets of 2 KB and
- * a CPU with AVX-512 ISA-L takes a third of the time of libdeflate. The first one that this machine
- * has is used from the start; compiled with SOFT_CRC32_OWN, our own table.
+ * What computes it, by carry-less multiplication but for our own table. The first in this order is
+ * used from the start: our vectors of 256 bits, ISA-L, libdeflate, the table. Where the CPU has
+ * AVX-512, ISA-L comes first, which multiplies 512 bits at a time there, and else 128.
  */
-enum soft_crc32 { SOFT_CRC32_ISAL, SOFT_CRC32_DEFLATE, SOFT_CRC32_TABLE };
+enum soft_crc32 { SOFT_CRC32_VECTORS, SOFT_CRC32_ISAL, SOFT_CRC32_DEFLATE, SOFT_CRC32_TABLE };
 
 enum soft_crc32 soft_crc32_used(void);
 
-/* For tests, while no other thread computes. Returns whether the machine has the library. */
+/* For tests, while no other thread computes. Returns whether the machine has it. */
 bool soft_crc32_use(enum soft_crc32 wanted);
+void soft_crc32_use_best(void);
 
 #endif

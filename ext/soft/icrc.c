@@ -70,23 +70,36 @@ uint32_t soft_icrc_port_change(uint16_t from, uint16_t to)
            soft_icrc_seed(&in6addr_any, &in6addr_any, to, 0, 0);
 }
 
-/* The difference between the right ICRC of the packet, as far as its seed is right, and the stored
- * one. */
-static uint32_t difference(uint32_t seed, const uint8_t *packet, size_t len)
+/* Returns the difference between the right ICRC of the packet, as far as its seed is right, and the
+ * stored one. Copies `bytes` from `from` on to `to`. */
+static uint32_t difference(uint32_t seed, const uint8_t *packet, size_t len, const uint8_t *from,
+                           size_t bytes, uint8_t *to)
 {
+    const uint8_t *rest = packet + SOFT_ROCE_BTH_BYTES, *end = packet + len - SOFT_ICRC_BYTES;
     uint8_t bth[SOFT_ROCE_BTH_BYTES];
     uint32_t crc;
 
     memcpy(bth, packet, sizeof(bth));
     bth[SOFT_ROCE_MASKED_BYTE] = 0xff;
     crc = soft_crc32_update(seed, bth, sizeof(bth));
-    crc = soft_crc32_update(crc, packet + sizeof(bth), len - sizeof(bth) - SOFT_ICRC_BYTES);
-    return crc ^ soft_roce_get32le(packet + len - SOFT_ICRC_BYTES);
+    if (bytes > 0) {
+        crc = soft_crc32_update(crc, rest, (size_t)(from - rest));
+        crc = soft_crc32_copy(crc, to, from, bytes);
+        rest = from + bytes;
+    }
+    crc = soft_crc32_update(crc, rest, (size_t)(end - rest));
+    return crc ^ soft_roce_get32le(end);
 }
 
 bool soft_icrc_check(uint32_t seed, const uint8_t *packet, size_t len)
 {
-    return difference(seed, packet, len) == 0;
+    return difference(seed, packet, len, NULL, 0, NULL) == 0;
+}
+
+bool soft_icrc_check_copy(uint32_t seed, const uint8_t *packet, size_t len, const uint8_t *from,
+                          size_t bytes, uint8_t *to)
+{
+    return difference(seed, packet, len, from, bytes, to) == 0;
 }
 
 /* ---- any identification ---------------------------------------------------------------------- */
@@ -120,7 +133,7 @@ bool soft_icrc_check_any_id(uint32_t seed, const uint8_t *packet, size_t len)
         0x24ee460c, 0x23783fcf, 0x479933fc, 0xa39442a5, 0x9ea0056d,
     };
     size_t bytes = IPV4_BYTES - ID_OFFSET + UDP_BYTES + len - SOFT_ICRC_BYTES;
-    uint32_t id = difference(seed, packet, len);
+    uint32_t id = difference(seed, packet, len, NULL, 0, NULL);
 
     for (size_t k = 0; bytes >> k != 0; k++)
         if (bytes >> k & 1)

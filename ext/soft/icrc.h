@@ -40,8 +40,12 @@ uint32_t soft_icrc_port_change(uint16_t from, uint16_t to);
 /* Returns whether the packet from BTH to ICRC, len >= 16 bytes, ends with the right ICRC. */
 bool soft_icrc_check(uint32_t seed, const uint8_t *packet, size_t len);
 
-/* The same for a packet over IPv4 whose identification may be any 16 bits: the packet may be
- * damaged in one of 65536 cases. */
+/* Returns the same, and copies `bytes` of the packet from `from` on, behind its BTH, to `to`. */
+bool soft_icrc_check_copy(uint32_t seed, const uint8_t *packet, size_t len, const uint8_t *from,
+                          size_t bytes, uint8_t *to);
+
+/* Returns the same for a packet over IPv4 whose identification may be any 16 bits: the packet may
+ * be damaged in one of 65536 cases. */
 bool soft_icrc_check_any_id(uint32_t seed, const uint8_t *packet, size_t len);
 
 #endif

@@ -117,6 +117,10 @@ struct soft_transport {
     /* Takes a packet for this QP, which the caller has parsed, and whose ICRC is correct; the
      * transport's fields are unchecked. */
     void (*receive)(struct soft_qp *qp, const struct soft_packet *packet);
+    /* Returns where `receive` would copy the payload of this packet, in one piece, or NULL. The
+     * caller has parsed the packet, and its ICRC may be wrong: nothing may change. The caller may
+     * write to that place, and then hands over a packet whose payload lies there. */
+    uint8_t *(*place)(const struct soft_qp *qp, const struct soft_packet *packet);
 };
 
 extern const struct soft_transport soft_ud;

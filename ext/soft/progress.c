@@ -104,26 +104,45 @@ static enum soft_counter counter_of(enum soft_roce_verdict verdict)
     }
 }
 
-static void hand_over(struct soft_hca *hca, const struct soft_group *group,
+/* Returns the queue pair of a packet to one host, or NULL. */
+static struct soft_qp *addressee(struct soft_hca *hca, uint32_t qpn)
+{
+    struct soft_qp *qp = soft_qp_find(hca, qpn);
+
+    return qp != NULL ? qp : soft_qp_find_number(hca, qpn);
+}
+
+static void hand_over(struct soft_hca *hca, const struct soft_group *group, struct soft_qp *qp,
                       const struct soft_packet *packet)
 {
-    struct soft_qp *qp;
-
     /* Volume 1, 9.6.1.2 and 10.5: the multicast QPN goes with a multicast GID and with no other. */
     if ((packet->roce.dest_qpn == SOFT_QPN_MCAST) != (group != NULL)) {
         soft_count_drop(&hca->count, SOFT_C_DROP_QPN, &packet->ip->src);
     } else if (group != NULL) {
         for (unsigned int i = 0; i < group->qp_count; i++)
             group->qp[i]->transport->receive(group->qp[i], packet);
+    } else if (qp != NULL) {
+        qp->transport->receive(qp, packet);
     } else {
-        qp = soft_qp_find(hca, packet->roce.dest_qpn);
-        if (qp == NULL)
-            qp = soft_qp_find_number(hca, packet->roce.dest_qpn);
-        if (qp != NULL)
-            qp->transport->receive(qp, packet);
-        else
-            soft_count_drop(&hca->count, SOFT_C_DROP_QPN, &packet->ip->src);
+        soft_count_drop(&hca->count, SOFT_C_DROP_QPN, &packet->ip->src);
     }
+}
+
+/* Checks the ICRC, and copies the payload to its place on the way, if the queue pair has one for
+ * it. The place is the consumer's, who does not look at it before the completion: so a packet with
+ * another ICRC may leave anything there. */
+static bool check_icrc(struct soft_hca *hca, struct soft_qp *qp, struct soft_packet *packet)
+{
+    const struct soft_udp_packet *ip = packet->ip;
+    uint8_t *place = qp != NULL ? qp->transport->place(qp, packet) : NULL;
+    bool right;
+
+    if (place == NULL)
+        return soft_icrc_check(hca->rx_seed, ip->data, ip->bytes);
+    right = soft_icrc_check_copy(hca->rx_seed, ip->data, ip->bytes, packet->payload,
+                                 packet->payload_bytes, place);
+    packet->payload = place;
+    return right;
 }
 
 /* For packets of other adapters over IPv4 (struct soft_hca_options). */
@@ -139,7 +158,8 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
 {
     const struct soft_group *group = NULL;
     struct soft_packet packet = {.ip = ip};
-    enum soft_roce_verdict verdict;
+    enum soft_roce_verdict verdict, rest = SOFT_ROCE_MALFORMED;
+    struct soft_qp *qp = NULL;
     bool ours;
 
     soft_count_add(&hca->count, SOFT_C_RX_PACKETS, 1);
@@ -157,18 +177,22 @@ void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, 
         return;
     }
     verdict = soft_roce_parse_bth_untrusted(ip->data, ip->bytes, &packet.roce);
-    if (verdict == SOFT_ROCE_OK && !trusted &&
-        !soft_icrc_check(hca->rx_seed, ip->data, ip->bytes) && !fits_other_id(hca, ip)) {
+    if (verdict == SOFT_ROCE_OK)
+        rest = soft_roce_parse_rest_untrusted(ip->data, ip->bytes, &packet.roce, &packet.payload,
+                                              &packet.payload_bytes);
+    if (rest == SOFT_ROCE_OK && group == NULL)
+        qp = addressee(hca, packet.roce.dest_qpn);
+    if (verdict == SOFT_ROCE_OK && !trusted && !check_icrc(hca, qp, &packet) &&
+        !fits_other_id(hca, ip)) {
         soft_count_drop(&hca->count, SOFT_C_DROP_ICRC, &ip->src);
         return;
     }
     if (verdict == SOFT_ROCE_OK)
-        verdict = soft_roce_parse_rest_untrusted(ip->data, ip->bytes, &packet.roce, &packet.payload,
-                                                 &packet.payload_bytes);
+        verdict = rest;
     if (verdict != SOFT_ROCE_OK)
         soft_count_drop(&hca->count, counter_of(verdict), &ip->src);
     else
-        hand_over(hca, group, &packet);
+        hand_over(hca, group, qp, &packet);
 }
 
 /* Returns how long the HCA may wait for this consumer now. Time refills the budget of waits. */

@@ -183,13 +183,23 @@ bool soft_rc_may_receive(const struct soft_qp *qp)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
+static bool is_from_peer(const struct soft_rc *rc, const struct soft_packet *p)
+{
+    return (rc->state == SOFT_QPS_RTR || rc->state == SOFT_QPS_RTS) &&
+           memcmp(&p->ip->src, &rc->attr.path.dgid, sizeof(p->ip->src)) == 0;
+}
+
+static uint8_t *place(const struct soft_qp *qp, const struct soft_packet *p)
+{
+    return is_from_peer(qp->rc, p) ? soft_rc_place(qp->rc, p) : NULL;
+}
+
 static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
 {
     struct soft_rc *rc = qp->rc;
     struct soft_count *count = &qp->hca->count;
 
-    if ((rc->state != SOFT_QPS_RTR && rc->state != SOFT_QPS_RTS) ||
-        memcmp(&p->ip->src, &rc->attr.path.dgid, sizeof(p->ip->src)) != 0)
+    if (!is_from_peer(rc, p))
         soft_count_drop(count, SOFT_C_DROP_CONNECTION, &p->ip->src);
     else if (p->roce.opcode > SOFT_ROCE_RC_SEND_ONLY_INV)
         soft_count_drop(count, SOFT_C_DROP_OPCODE, &p->ip->src);
@@ -296,6 +306,7 @@ static void expire_timers(struct soft_hca *hca)
 const struct soft_transport soft_rc = {
     .send = serve,
     .receive = receive_packet,
+    .place = place,
 };
 
 const struct soft_service soft_rc_service = {

@@ -165,6 +165,8 @@ void soft_rc_return_share(struct soft_rc *rc);
 
 /* rc_receive.c */
 void soft_rc_take_request(struct soft_rc *rc, const struct soft_packet *packet);
+/* Of a packet that continues a message: struct soft_transport. */
+uint8_t *soft_rc_place(const struct soft_rc *rc, const struct soft_packet *packet);
 /* Puts the pending acknowledgement into a slot of the batch; false when the batch is full. */
 bool soft_rc_fill_ack(struct soft_rc *rc);
 void soft_rc_ack_sent(struct soft_rc *rc);

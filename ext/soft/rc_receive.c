@@ -137,7 +137,7 @@ static bool begin_message(struct soft_rc *rc, bool single)
     return true;
 }
 
-/* The caller has checked that the buffers have room for `bytes`. */
+/* The caller has checked that the buffers have room for `bytes`. The data may be in its place. */
 static void scatter(struct soft_rc *rc, const uint8_t *data, size_t bytes)
 {
     rc->in_bytes += (uint32_t)bytes;
@@ -145,9 +145,10 @@ static void scatter(struct soft_rc *rc, const uint8_t *data, size_t bytes)
         const struct soft_sge *sge = &rc->in.sg[rc->in_sge];
         size_t room = sge->length - rc->in_offset;
         size_t n = bytes < room ? bytes : room;
+        uint8_t *to = (uint8_t *)sge->addr + rc->in_offset;
 
-        if (n > 0)
-            memcpy((uint8_t *)sge->addr + rc->in_offset, data, n);
+        if (n > 0 && data != to)
+            memcpy(to, data, n);
         data += n;
         bytes -= n;
         rc->in_offset += (uint32_t)n;
@@ -220,6 +221,23 @@ static bool request_valid(const struct soft_rc *rc, const struct soft_packet *p)
     return p->payload_bytes <= mtu && (first || p->payload_bytes > 0);
 }
 
+static bool has_room(const struct soft_rc *rc, const struct soft_packet *p)
+{
+    return rc->in_bytes + p->payload_bytes <= rc->in_room;
+}
+
+uint8_t *soft_rc_place(const struct soft_rc *rc, const struct soft_packet *p)
+{
+    const struct soft_sge *sge;
+
+    if (!rc->receiving || p->roce.psn != rc->expected || p->payload_bytes == 0 ||
+        !request_valid(rc, p) || !has_room(rc, p))
+        return NULL;
+    sge = &rc->in.sg[rc->in_sge];
+    return sge->length - rc->in_offset >= p->payload_bytes ? (uint8_t *)sge->addr + rc->in_offset
+                                                           : NULL;
+}
+
 /* Advances past the expected packet. A pending NAK stays a NAK while we know that a packet is
  * missing before one that came too early. */
 static void move_on(struct soft_rc *rc)
@@ -248,7 +266,7 @@ static void take_expected(struct soft_rc *rc, const struct soft_packet *p)
         not_ready(rc);
         return;
     }
-    if (rc->in_bytes + p->payload_bytes > rc->in_room) {
+    if (!has_room(rc, p)) {
         rc->in_status = SOFT_WC_LOC_LEN_ERR;
         refuse(rc);
         return;

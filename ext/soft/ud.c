@@ -373,7 +373,14 @@ static void receive_packet(struct soft_qp *qp, const struct soft_packet *p)
         deliver(qp, p, (uint16_t)pkey_index);
 }
 
+static uint8_t *place(const struct soft_qp *qp, const struct soft_packet *p)
+{
+    (void)qp, (void)p;
+    return NULL;
+}
+
 const struct soft_transport soft_ud = {
     .send = send_queued,
     .receive = receive_packet,
+    .place = place,
 };

@@ -118,7 +118,7 @@ def extension() -> Finding:
         remedy = "install the library again, or make build" if is_library else "make build"
         return Finding("extension", "fail", f"the C core does not load: {error}", remedy)
     features = " ".join(f"{k}={'yes' if v else 'no'}" for k, v in sorted(core.FEATURES.items()))
-    if core.FEATURES["isal"] or core.FEATURES["libdeflate"]:
+    if any(core.FEATURES[each] for each in ("isal", "libdeflate", "vpclmulqdq")):
         return Finding("extension", "ok", f"the C core loads: {features}")
     return Finding(
         "extension",

@@ -26,7 +26,7 @@ HERE: Final = Path(__file__).resolve().parent
 SOFT: Final = HERE.parents[1] / "ext" / "soft"
 SOURCES: Final = [
     *(HERE / name for name in ("attack.c", "flood.c")),
-    *(SOFT / name for name in ("icrc.c", "crc32.c")),
+    *(SOFT / name for name in ("icrc.c", "crc32.c", "crc32_vector.c")),
 ]
 WARNINGS: Final = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
 LIFETIME_S: Final = 3600  # the attacker ends by itself at last

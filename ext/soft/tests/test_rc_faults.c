@@ -491,6 +491,47 @@ static void the_errors_of_the_peer_have_their_own_codes(void)
     }
 }
 
+/* Damages the second packet of a message the first time, and looks where its data went when it
+ * comes again. */
+static struct {
+    uint8_t buffer[4096];
+    unsigned int seen;
+    bool damage_in_place;
+} placing;
+
+static bool damage_second(struct soft_udp *from, struct cable_packet *packet)
+{
+    uint8_t *byte = packet->data + SOFT_ROCE_BTH_BYTES + 100;
+
+    (void)from;
+    if (packet->data[0] != SOFT_ROCE_RC_SEND_MIDDLE ||
+        soft_roce_get32(packet->data + 8) % SOFT_PSN_HALF != 0x7ffff1)
+        return true;
+    if (placing.seen++ == 0)
+        *byte ^= 1;
+    else
+        placing.damage_in_place = placing.buffer[1024 + 100] == (*byte ^ 1);
+    return true;
+}
+
+static void a_packet_is_checked_while_it_is_copied_to_its_place(void)
+{
+    struct pair p;
+
+    memset(&placing, 0, sizeof(placing));
+    open_pair(&p);
+    cable.inspect = damage_second;
+    receive_one(p.end[1].qp, 9, placing.buffer, sizeof(placing.buffer));
+    post_one(p.end[0].qp, 1, out, 4096);
+    expect_status(&p, 1, 9, SOFT_WC_SUCCESS);
+    expect_status(&p, 0, 1, SOFT_WC_SUCCESS);
+    CHECK_EQUAL(placing.seen, 2);
+    CHECK(placing.damage_in_place);
+    CHECK_EQUAL(counted(&p.end[1], SOFT_C_DROP_ICRC), 1);
+    CHECK(memcmp(placing.buffer, out, sizeof(placing.buffer)) == 0);
+    close_pair(&p);
+}
+
 /* Turns bits of the headers, mostly with a correct ICRC, on connections that carry traffic; makes a
  * connection anew when it breaks. */
 static uint64_t fuzz_random = 4755;
@@ -594,6 +635,7 @@ int main(void)
         TEST(requests_nobody_serves_are_refused_and_end_the_connection),
         TEST(a_gap_is_reported_once_and_a_duplicate_acknowledged_again),
         TEST(the_errors_of_the_peer_have_their_own_codes),
+        TEST(a_packet_is_checked_while_it_is_copied_to_its_place),
         TEST(a_connection_survives_or_ends_cleanly_whatever_comes),
     };
 

@@ -70,29 +70,20 @@ static uint32_t crc32_by_bits(uint32_t crc, const uint8_t *p, size_t bytes)
     return ~crc;
 }
 
-enum { CRC32S = 3 };
-static const enum soft_crc32 crc32s[CRC32S] = {SOFT_CRC32_ISAL, SOFT_CRC32_DEFLATE,
-                                               SOFT_CRC32_TABLE};
+enum { CRC32S = 4 };
+static const enum soft_crc32 crc32s[CRC32S] = {SOFT_CRC32_VECTORS, SOFT_CRC32_ISAL,
+                                               SOFT_CRC32_DEFLATE, SOFT_CRC32_TABLE};
 
-/* Uses the fastest library that is there, as at the start, and returns it. */
-static enum soft_crc32 use_the_best_crc32(void)
-{
-    size_t i = 0;
-
-    while (!soft_crc32_use(crc32s[i]))
-        i++;
-    return crc32s[i];
-}
-
-static void crc32_uses_the_first_library_that_is_there(void)
+static void crc32_uses_the_best_that_is_there(void)
 {
     enum soft_crc32 first = soft_crc32_used();
 
-    CHECK_EQUAL(use_the_best_crc32(), first);
-    CHECK_EQUAL(soft_crc32_used(), first);
+    for (size_t i = 0; i < CRC32S && crc32s[i] != first; i++)
+        CHECK(!soft_crc32_use(crc32s[i]) || first == SOFT_CRC32_ISAL);
     CHECK(soft_crc32_use(SOFT_CRC32_TABLE));
     CHECK_EQUAL(soft_crc32_used(), SOFT_CRC32_TABLE);
-    use_the_best_crc32();
+    soft_crc32_use_best();
+    CHECK_EQUAL(soft_crc32_used(), first);
 }
 
 static void crc32_has_its_check_value(void)
@@ -104,33 +95,45 @@ static void crc32_has_its_check_value(void)
         CHECK_EQUAL(soft_crc32_update(0, "123456789", 9), 0xcbf43926u);
         CHECK_EQUAL(soft_crc32_update(0, "", 0), 0);
         CHECK_EQUAL(soft_crc32_update(0x12345678u, NULL, 0), 0x12345678u);
+        CHECK_EQUAL(soft_crc32_copy(0x12345678u, NULL, NULL, 0), 0x12345678u);
         /* rxe starts from this value: the register after 8 bytes of ones, not yet inverted. */
         CHECK_EQUAL(~soft_crc32_update(0, "\xff\xff\xff\xff\xff\xff\xff\xff", 8), 0xdebb20e3u);
     }
-    use_the_best_crc32();
+    soft_crc32_use_best();
 }
 
+/* All lengths up to 3000, of which each begins at one of 64 offsets. The blocks end where the
+ * memory does: so AddressSanitizer sees a read or a write beyond them. */
 static void crc32_agrees_with_the_definition_at_all_lengths_and_cuts(void)
 {
+    enum { LENGTHS = 3001, OFFSETS = 64 };
     uint64_t random = 1;
-    uint8_t data[600];
 
-    for (size_t i = 0; i < sizeof(data); i++)
-        data[i] = (uint8_t)next_random(&random);
-    for (size_t i = 0; i < 301 * CRC32S; i++) {
-        size_t len = i / CRC32S;
-        size_t from = next_random(&random) % 17;
-        size_t cut = len == 0 ? 0 : next_random(&random) % len;
-        uint32_t whole = crc32_by_bits(0, data + from, len);
+    for (size_t len = 0; len < LENGTHS; len++) {
+        size_t from = next_random(&random) % OFFSETS, to = next_random(&random) % OFFSETS;
+        size_t cut = next_random(&random) % (len + 1);
+        uint8_t *block = malloc(from + len), *copy = malloc(to + len + 1);
+        uint8_t *data = block + from, *there = copy + to;
+        uint32_t whole;
 
-        if (!soft_crc32_use(crc32s[i % CRC32S]))
-            continue;
-        CHECK_EQUAL(soft_crc32_update(0, data + from, len), whole);
-        CHECK_EQUAL(
-            soft_crc32_update(soft_crc32_update(0, data + from, cut), data + from + cut, len - cut),
-            whole);
+        for (size_t i = 0; i < from + len; i++)
+            block[i] = (uint8_t)next_random(&random);
+        whole = crc32_by_bits(0, data, len);
+        for (size_t i = 0; i < CRC32S; i++) {
+            if (!soft_crc32_use(crc32s[i]))
+                continue;
+            memset(copy, 0x5a, to + len + 1);
+            CHECK_EQUAL(soft_crc32_update(0, data, len), whole);
+            CHECK_EQUAL(
+                soft_crc32_copy(soft_crc32_update(0, data, cut), there, data + cut, len - cut),
+                whole);
+            CHECK(memcmp(there, data + cut, len - cut) == 0);
+            CHECK_EQUAL(there[len - cut], 0x5a);
+        }
+        free(block);
+        free(copy);
     }
-    use_the_best_crc32();
+    soft_crc32_use_best();
 }
 
 #ifdef __x86_64__
@@ -159,17 +162,24 @@ __attribute__((target("avx"))) static void clear_upper_halves(void)
 
 static void crc32_leaves_no_vector_register_half_used(void)
 {
-    static uint8_t data[4096];
+    static uint8_t data[4096], copy[4096];
 
     if (!tells_state_in_use())
         return;
     clear_upper_halves();
     if (upper_halves_in_use() != 0)
         return; /* this CPU does not report it */
-    for (size_t len = 0; len <= sizeof(data); len += 61) {
-        (void)soft_crc32_update(0, data, len);
-        CHECK_EQUAL(upper_halves_in_use(), 0);
+    for (size_t i = 0; i < CRC32S; i++) {
+        if (!soft_crc32_use(crc32s[i]))
+            continue;
+        for (size_t len = 0; len <= sizeof(data); len += 61) {
+            (void)soft_crc32_update(0, data, len);
+            CHECK_EQUAL(upper_halves_in_use(), 0);
+            (void)soft_crc32_copy(0, copy, data, len);
+            CHECK_EQUAL(upper_halves_in_use(), 0);
+        }
     }
+    soft_crc32_use_best();
 }
 #endif
 
@@ -441,7 +451,7 @@ int main(void)
 {
     static const struct test tests[] = {
         TEST(crc32_has_its_check_value),
-        TEST(crc32_uses_the_first_library_that_is_there),
+        TEST(crc32_uses_the_best_that_is_there),
         TEST(crc32_agrees_with_the_definition_at_all_lengths_and_cuts),
 #ifdef __x86_64__
         TEST(crc32_leaves_no_vector_register_half_used),
