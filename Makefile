@@ -8,8 +8,8 @@ SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 # Use the distribution's interpreter where it is new enough: only that one can have pyverbs.
 PYTHON  ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
              2>/dev/null && echo /usr/bin/python3 || echo python3)
-NATIVE  := setup.py $(filter-out ext/tests/%,$(wildcard $(foreach room,* pump/*,$(addprefix ext/$(room)/*.,c h pyx pxd pxi))))
-C_FILES := $(shell git ls-files 'ext/*.[ch]' 'tests/*.[ch]' 2>/dev/null)
+NATIVE  := setup.py $(filter-out ext/tests/%,$(wildcard $(foreach room,* pump/*,$(addprefix ext/$(room)/*.,c h pyx pxd pxi))) $(wildcard bench/ceiling/*.[ch]))
+C_FILES := $(shell git ls-files 'bench/*.[ch]' 'ext/*.[ch]' 'tests/*.[ch]' 2>/dev/null)
 
 # Call compilers through ccache where ccache is installed, wherever the source lies.
 ifneq ($(wildcard /usr/lib/ccache),)

@@ -33,7 +33,12 @@ from setuptools._distutils.sysconfig import customize_compiler  # noqa: E402
 from setuptools.command.build_ext import build_ext  # noqa: E402
 
 AGENT = "ipoibu.lab.machines.inside.agent"
-HEADERS = [str(path) for kind in ("*.h", "*.pxd", "*.pxi") for path in Path("ext").rglob(kind)]
+HEADERS = [
+    str(path)
+    for room in ("ext", "bench")
+    for kind in ("*.h", "*.pxd", "*.pxi")
+    for path in Path(room).rglob(kind)
+]
 
 
 def c_files(rooms: tuple[str, ...]) -> list[str]:
@@ -133,6 +138,13 @@ def verbs() -> Extension:
     return extension("_verbs", [*own, *c_files(("verbs", "mesh"))], ["ibverbs"])
 
 
+def ceiling() -> Extension:
+    """The contender of the benchmark that does what the protocol demands, and nothing else."""
+    own = ["ext/python/ceiling.pyx", *map(str, sorted(Path("bench/ceiling").glob("*.c")))]
+    packets = [f"ext/pump/packets/{name}.c" for name in ("coalesce", "segment")]
+    return extension("bench._ceiling", [*own, *packets, *c_files(("core", "soft"))], ["dl"])
+
+
 def agent() -> Extension:
     """The agent of lab machines: a program, static where the C library allows it, for any userland."""
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-O2", f"-ffile-prefix-map={os.getcwd()}=."]
@@ -203,7 +215,7 @@ class BuildExt(build_ext):
 if sys.platform != "linux":
     raise SystemExit("ipoibu needs Linux: it is built on TUN devices and RDMA verbs")
 
-extensions = [*core(), agent()]
+extensions = [*core(), ceiling(), agent()]
 if have_library("verbs", "infiniband/verbs.h"):
     extensions.append(verbs())
 

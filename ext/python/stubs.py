@@ -20,6 +20,7 @@ STUBS: Final = {
     "device.pyx": PACKAGE / "_core" / "device.pyi",
     "pump.pyx": PACKAGE / "_core" / "pump.pyi",
     "libc.pyx": PACKAGE / "sandbox" / "_libc.pyi",
+    "ceiling.pyx": PACKAGE / "bench" / "_ceiling.pyi",
     "verbs.pyx": PACKAGE / "_verbs.pyi",
 }
 NATIVE: Final = """\
@@ -45,6 +46,7 @@ from ipoibu.base.ib import Destination
 
 {NATIVE}""",
     "libc.pyx": "",
+    "ceiling.pyx": "import socket\n",
     "verbs.pyx": """\
 from typing import Final, Protocol
 

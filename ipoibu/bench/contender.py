@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from ipoibu.base.errors import UsageError
+from ipoibu.bench import _ceiling
 from ipoibu.bench.traffic import Ends, python
 from ipoibu.lab import NETDEV, LabError, NamespaceLab
 from ipoibu.lab.host import Host
@@ -33,6 +34,9 @@ READY_S: Final = 60.0
 QUIET: Final[dict[str, Any]] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 SEGMENT_BYTES: Final = NETDEV_MTU - 28  # of a datagram on the wire: headers of IPv4 and UDP
 TRAIN_BYTES: Final = 65000
+# Of TCP in the ceiling's datagram mode: 32 packets of 2016 bytes fill a train, and 32 of 2044 do not.
+CEILING_MSS: Final = 2016 - 40
+CEILING_PACKET_BYTES: Final = 8928  # of 9000 on the wire, as connections among ipoibu have
 INFINIBAND: Final = Path("/sys/class/infiniband")
 
 
@@ -228,27 +232,38 @@ class Relay:
 
 @dataclass(frozen=True)
 class Tunnel:
-    """A TUN over UDP with all offloads of the kernel and no protocol: the targets' yardstick."""
+    """A TUN over UDP with all offloads of the kernel, in one thread.
+
+    The bare one speaks no protocol and cuts nothing. The ceiling does what IPoIB over RoCEv2 demands of each
+    packet, by our own functions, and nothing else: in connected mode with so many bytes a packet.
+    """
 
     name: str = "tunnel"
+    kind: Literal["bare", "ceiling"] = "bare"
+    packet_bytes: int = 0
     link: str = "tn0"
 
     @contextmanager
     def running(self, lab: NamespaceLab) -> Iterator[Running]:
         hosts = lab.hosts[:2]
+        is_bare = self.kind == "bare"
+        mtu = MTU if is_bare else _ceiling.mtu(self.packet_bytes)
+        # A train of datagrams holds less than an IP packet's 64 KiB.
+        number = SEGMENT_BYTES if is_bare else self.packet_bytes
         with processes() as started:
             for host, other in (hosts, hosts[::-1]):
-                command = python(
-                    "ipoibu.bench.tunnel", self.link, wire(host), wire(other), str(SEGMENT_BYTES)
-                )
+                ends = wire(host), wire(other)
+                command = python("ipoibu.bench.tunnel", self.link, *ends, self.kind, str(number))
                 process = host.namespace.popen(command, stdout=subprocess.PIPE)
                 started.append(process)
                 if process.stdout is None or process.stdout.readline() != b"ready\n":
-                    raise LabError("the tunnel did not start")
+                    raise LabError(f"{self.name} did not start")
                 sh(host, f"ip address add 10.84.0.{host.number}/24 dev {self.link}")
-                # A train of datagrams holds less than an IP packet's 64 KiB.
                 limits = f"gso_max_size {TRAIN_BYTES} txqueuelen 1000"
-                sh(host, f"ip link set {self.link} mtu {MTU} {limits} up")
+                sh(host, f"ip link set {self.link} mtu {mtu} {limits} up")
+                if mtu == MTU and not is_bare:
+                    route = f"10.84.0.0/24 dev {self.link} src 10.84.0.{host.number}"
+                    sh(host, f"ip route replace {route} advmss {CEILING_MSS}")
             yield Running("10.84.0.2", [process.pid for process in started])
 
 
