@@ -10,7 +10,7 @@
 
 enum {
     TURN_FRAMES = 16, /* in one direction before the other has its turn */
-    WAKE_MS = 5,      /* while trains wait for their acknowledgement */
+    WAKE_MS = 20,     /* while trains wait for their acknowledgement */
 };
 
 struct ceiling *ceiling_create(int tun, int udp, const struct in6_addr ends[2],

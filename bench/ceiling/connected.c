@@ -13,7 +13,7 @@ enum {
     NAK_SEQUENCE = 0x60, /* syndromes of the AETH */
     NAK_BITS = 0xE0,
 };
-#define RESEND_NS 20000000u
+#define RESEND_NS 100000000u
 
 static uint32_t packet_stride(uint32_t packet_bytes)
 {

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Measures the data path beside contenders that do the same on the same machine at the same time.
 
-Contenders take turns, round by round, so that other load of the machine falls on all of them. The
-results to compare are ratios to kernel VXLAN of the same round, and the forwarding process's CPU time.
+Contenders take turns, round by round, over two labs, so that other load of the machine falls on all of them.
+The results to compare are ratios of the same round, first of the forwarding processes' CPU time: to the bare
+tunnel, and to the ceiling, which does what the protocol demands and nothing else (bench/ceiling, in C).
 
 Where to look:
 
@@ -25,7 +26,7 @@ Where to look:
 - `statistic`: medians, percentiles and ratios of a handful of figures, some of which may be missing
 - `stream`: UDP in super-frames
 - `traffic`: traffic between two network namespaces, by iperf3, ping and our own programs
-- `tunnel`: one end of the bare tunnel
+- `tunnel`: one end of the bare tunnel, or of the ceiling
 - `tunnels`: other projects' tunnels that forward in user space, from Debian packages
 
 It imports: `_core`, `base`, `host`, `lab`.

@@ -41,6 +41,7 @@ _TIMED: Final = ("_us", "_s", "ns_per_byte", "ns_per_packet", "frames", "time_ra
 # What of the files should be the same
 _CONDITIONS: Final = (
     "seconds",
+    "labs",
     "streams",
     "underlay",
     "procedure",

@@ -26,7 +26,19 @@ def parse_rss_bytes(status: str) -> int:
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    return sum(parse_cpu_s(Path(f"/proc/{pid}/stat").read_text()) for pid in pids)
+    """Return the CPU time of the processes, to a nanosecond where the kernel counts them."""
+    return sum(map(_one_cpu_s, pids))
+
+
+def _one_cpu_s(pid: int) -> float:
+    """Return that of the threads that run now, and of all where only /proc/PID/stat has it."""
+    try:
+        texts = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    except FileNotFoundError:  # a thread that has just ended
+        return _one_cpu_s(pid)
+    if not texts:
+        return parse_cpu_s(Path(f"/proc/{pid}/stat").read_text())
+    return sum(int(text.split()[0]) for text in texts) / 1e9
 
 
 def rss_bytes(pids: Iterable[int]) -> int:

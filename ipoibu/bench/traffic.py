@@ -232,7 +232,9 @@ def request_response(ends: Ends, seconds: int) -> Sample:
 Measure = Callable[[Ends, int], Sample]
 
 
-def measures(streams: int = 1) -> tuple[Measure, ...]:
-    """Return all measurements, with so many streams of TCP."""
+def measures(streams: int = 1, *, few: bool = False) -> tuple[Measure, ...]:
+    """Return all measurements, or a few of them, with so many streams of TCP."""
     stream = partial(tcp, streams=streams)
+    if few:
+        return stream, super_frames, small, ping
     return stream, udp, super_frames, small, request_response, ping, quiet_ping

@@ -19,6 +19,11 @@ PORT = 5001
 BYTES = 20_000_000
 
 
+def _send(stream: socket.socket, sent: bytes) -> None:
+    stream.sendall(sent)
+    stream.shutdown(socket.SHUT_WR)
+
+
 @pytest.mark.parametrize("packet_bytes", [0, 4096, CEILING_PACKET_BYTES])
 def test_a_stream_through_the_ceiling_is_what_was_sent(packet_bytes: int) -> None:
     sent = random.Random(packet_bytes).randbytes(BYTES)
@@ -32,9 +37,7 @@ def test_a_stream_through_the_ceiling_is_what_was_sent(packet_bytes: int) -> Non
                 sender = ends.sender.inside(lambda: socket.create_connection((ends.address, PORT)))
                 stream, _ = server.accept()
                 with sender, stream:
-                    sending = threading.Thread(
-                        target=lambda: (sender.sendall(sent), sender.shutdown(socket.SHUT_WR))
-                    )
+                    sending = threading.Thread(target=_send, args=(sender, sent))
                     sending.start()
                     while piece := stream.recv(1 << 20):
                         received.update(piece)

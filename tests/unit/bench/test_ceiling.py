@@ -17,7 +17,7 @@ from ipoibu.bench.stream import UDP_GRO
 from tests.unit.core.test_pump_offload import NEEDS_CSUM, TCPV4, VNET, check_whole, super_frame
 
 MSS = 2044 - 40
-RESEND_NS = 20_000_000
+RESEND_NS = 100_000_000
 CONNECTED = (4096, 8928)
 
 

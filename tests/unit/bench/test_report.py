@@ -10,11 +10,13 @@ import pytest
 
 from ipoibu.base.errors import UsageError
 from ipoibu.bench import plot, scale
+from ipoibu.bench.contender import Absent, Contender, Veth
 from ipoibu.bench.html_report import Page, Table, html
 from ipoibu.bench.picture import Picture
 from ipoibu.bench.report import COLUMNS, grid, sections, summary, table
-from ipoibu.bench.run import CONTENDERS, NAMES, Plan
+from ipoibu.bench.run import CONTENDERS, NAMES, QUICK, Plan, about, take_turns
 from ipoibu.cli.main import main
+from ipoibu.lab.underlay import LINK
 
 ENVIRONMENT = {
     "command": "ipoibu bench --rounds 2",
@@ -43,8 +45,13 @@ def _report(**changes: Any) -> dict[str, Any]:
                 {"tcp_gbit_s": 5.0, "ping_p50_us": 10.0},
             ],
             "tunnel": [
-                {"tcp_gbit_s": 10.0, "ping_p50_us": 20.0, "tcp_ns_per_byte": 1.0},
-                {"tcp_gbit_s": 5.0, "ping_p50_us": 20.0, "tcp_ns_per_byte": 1.0},
+                {"tcp_gbit_s": 10.0, "ping_p50_us": 20.0, "tcp_ns_per_byte": 0.5},
+                {"tcp_gbit_s": 6.0, "ping_p50_us": 20.0, "tcp_ns_per_byte": 0.5},
+            ],
+            "tunnel-again": [{"tcp_ns_per_byte": 0.45}, {"tcp_ns_per_byte": 0.55}],
+            "ceiling-datagram": [
+                {"tcp_gbit_s": 7.0, "tcp_ns_per_byte": 1.0},
+                {"tcp_gbit_s": 4.0, "tcp_ns_per_byte": 1.0},
             ],
         },
         "absent": {"fastd": "fastd is not installed"},
@@ -79,14 +86,29 @@ def test_medians_and_ratios_are_of_what_was_measured() -> None:
 
 def test_a_target_is_met_or_not_or_not_measured() -> None:
     report = _report()
-    assert _target(report, "datagram TCP, to the tunnel")["met"] is False
+    assert _target(report, "datagram TCP, to the tunnel")["value"] == pytest.approx(0.6)
+    assert _target(report, "datagram TCP, to the tunnel")["met"] is True
+    assert _target(report, "datagram CPU a byte, to the tunnel")["met"] is False
+    assert _target(report, "aim: datagram TCP")["value"] == pytest.approx((1 + 0.75) / 2)
+    assert _target(report, "aim: datagram TCP")["met"] is False
     assert _target(report, "datagram ping")["value"] == pytest.approx(1.35)
     assert _target(report, "datagram ping")["met"] is False
-    assert _target(report, "datagram CPU")["value"] == pytest.approx(1.3)
+    assert _target(report, "aim: datagram CPU")["value"] == pytest.approx(1.3)
     assert _target(report, "100 000 neighbours")["value"] == pytest.approx(1.25)
     assert _target(report, "connected TCP, to the tunnel")["met"] is None
     better = _report(neighbours=[{"neighbours": 1, "ns_per_packet": 200.0}] * 2)
     assert _target(better, "100 000 neighbours")["met"] is True
+
+
+def test_ratios_are_to_the_yardsticks_cpu_time_first() -> None:
+    report = _report()
+    assert set(report["ratio_to_tunnel"]) == set(report["runs"]) - {"tunnel"}
+    assert next(iter(report["ratio_to_tunnel"]["datagram"])) == "tcp_ns_per_byte"
+    assert report["ratio_to_ceiling"]["datagram"]["tcp_ns_per_byte"]["median"] == pytest.approx(1.3)
+    lines = table(report).splitlines()
+    assert lines[lines.index("") + 1].startswith("to the tunnel ")
+    assert "the tunnel against itself, round by round: CPU ns/byte 0.90 to 1.10;" in table(report)
+    assert "against itself" not in table(_report(runs={}))
 
 
 def test_run_is_compared_with_the_better_of_what_users_without_root_have() -> None:
@@ -158,6 +180,11 @@ def test_the_table_names_the_streams_and_their_congestion_control() -> None:
     assert "rounds of 1 s, 4 streams of TCP by cubic\n" in table(_report(streams=4))
 
 
+def test_the_table_says_in_how_many_labs_the_rounds_were_and_how_long_they_took() -> None:
+    text = table(_report(labs=2, took_s=74.6))
+    assert "medians of 2 rounds of 1 s in 2 labs that took 75 s, one stream" in text
+
+
 def test_columns_line_up() -> None:
     assert grid(["", "b"], [["name", "1"], ["x", "10.5"]]) == "         b\nname     1\nx     10.5"
 
@@ -174,6 +201,61 @@ def test_a_plan_of_some_wants_only_these() -> None:
     plan = Plan(only=("vxlan", "hosts"))
     assert [name for name in NAMES if plan.wants(name)] == ["vxlan", "hosts"]
     assert all(Plan().wants(name) for name in NAMES)
+
+
+class _NoLab:
+    """Counts the labs, and makes none."""
+
+    made = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        type(self).made += 1
+
+    def __enter__(self) -> _NoLab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_rounds_are_in_turn_over_the_labs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipoibu.bench.run.NamespaceLab", _NoLab)
+    monkeypatch.setattr("ipoibu.bench.run.number_wire", lambda lab: None)
+    monkeypatch.setattr("ipoibu.bench.run.need", lambda *programs: None)
+    monkeypatch.setattr(_NoLab, "made", 0)
+    order: list[str] = []
+    lines: list[str] = []
+
+    def take(contender: Contender, lab: object) -> dict[str, float]:
+        order.append(contender.name)
+        if contender.name == "c":
+            raise Absent("no c")
+        return {"n": len(order)}
+
+    chosen = [Veth(name) for name in "abc"]
+    runs, absent, failed = take_turns(chosen, take, 3, LINK, lines.append, labs=2)
+    assert order == ["a", "b", "c", "b", "a", "a", "b"]
+    assert runs == {"a": [{"n": 1}, {"n": 5}, {"n": 6}], "b": [{"n": 2}, {"n": 4}, {"n": 7}]}
+    assert (absent, failed) == ({"c": "no c"}, {})
+    assert _NoLab.made == 2
+    assert lines[0].endswith(" left: round 1 of 3, lab 1 of 2: a")
+    assert lines[2].endswith("lab 1 of 2: c: no c")
+    assert lines[-1].startswith(" 88 %, about 10 s left: round 3 of 3, lab 2 of 2: b")
+
+
+def test_a_plan_says_how_long_it_takes() -> None:
+    quick = Plan(rounds=2, only=QUICK, few=True)
+    assert 60 < quick.takes_s() < 100
+    assert Plan().takes_s() > 8 * quick.takes_s()
+    parts = Plan(only=("neighbours", "hosts")).takes_s()
+    assert Plan(only=("hosts", "veth")).takes_s() > parts > 0
+    assert [about(it) for it in (0, 71, 119, 121, 750)] == [
+        "about 10 s",
+        "about 80 s",
+        "about 120 s",
+        "about 2 minutes",
+        "about 12 minutes",
+    ]
 
 
 def test_the_hit_path_is_timed_for_each_size_of_table() -> None:
@@ -238,4 +320,7 @@ def test_a_picture_is_drawn_for_each_figure_that_was_measured(
     names = ["tcp_gbit_s", "ping_p50_us", "tcp_ns_per_byte", "neighbours"]
     assert written == [tmp_path / "plots" / f"{name}.png" for name in names]
     assert all(path.exists() for path in written)
-    assert canvas.bars[0] == (["datagram", "vxlan", "tunnel"], [5.0, 7.5, 7.5])
+    assert canvas.bars[0] == (
+        ["datagram", "vxlan", "tunnel", "ceiling-datagram"],
+        [5.0, 7.5, 8.0, 5.5],
+    )

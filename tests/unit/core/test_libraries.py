@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ipoibu import _core
+from ipoibu.bench import _ceiling
 from ipoibu.doctor import machine
 from tests.interpreter import ROOT
 
@@ -42,7 +43,7 @@ def without(hidden: tuple[str, ...], tmp_path: Path, *words: str) -> str:
 
 
 def test_no_extension_module_of_the_core_needs_an_optional_library() -> None:
-    for module in (_core.fabric, _core.device, _core.pump):
+    for module in (_core.fabric, _core.device, _core.pump, _ceiling):
         assert module.__file__ is not None
         needed = subprocess.run(
             ["objdump", "-p", module.__file__], capture_output=True, text=True, check=True
