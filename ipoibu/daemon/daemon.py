@@ -211,8 +211,10 @@ class Daemon:
             if not self._stop.is_set():
                 for summary in (interface.summary(), *summaries):
                     self._announce(summary)
-                notify("READY=1\nSTATUS=up")
+                notify("READY=1\nSTATUS=up, checks its addresses")
                 self._reloader = reloader
+                checks = asyncio.create_task(self._report_checked(interface))
+                stack.callback(checks.cancel)
                 watchdog = Watchdog.of_service(
                     lambda: [
                         (it.name, it.endpoint.aprogress) for it in (interface, *children.running)
@@ -223,6 +225,12 @@ class Daemon:
             notify("STOPPING=1")
         if self._failure is not None:
             raise LinkError(f"{self._config.name}: {self._failure}")
+
+    async def _report_checked(self, interface: HostedInterface) -> None:
+        """Tell the service manager when detection has ended for all addresses."""
+        await interface.check_addresses()
+        if not self._stop.is_set():
+            notify("STATUS=up")
 
     async def _down(self, request: Mapping[str, Any]) -> object:
         """End, as after SIGTERM."""

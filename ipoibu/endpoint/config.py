@@ -51,7 +51,10 @@ PORTS: Final = Range(1, 255)
 QKEYS: Final = Range(0, 0xFFFFFFFF)
 MODES: Final = Choice("mode", ("datagram", "connected"))
 CM_PROFILES: Final = Choice("profile of connected mode", ("linux", "rfc"))
-DAD: Final = Choice("policy of duplicate address detection", ("off", "warn", "on"))
+DAD_IPV4: Final = Choice("policy of duplicate address detection", ("off", "warn", "on"))
+DAD_IPV6: Final = Choice(
+    "policy of duplicate address detection", ("off", "warn", "optimistic", "on")
+)
 MTUS: Final = Range(IPV4_MIN_MTU, CONNECTED_MTU, "bytes", noun="MTU")
 CONNECTION_IDLE: Final = Range(
     int(CONNECTION_IDLE_MIN_S), int(CONNECTION_IDLE_MAX_S), "seconds", whole=False
@@ -143,7 +146,8 @@ class EndpointConfig:
     ethernet: EthernetConfig | None = None
 
     # Duplicate address detection: "on": an address is ours once probes found no other owner, and we
-    # defend it; "warn": it is ours at once, and another owner causes a warning; "off": without probes
+    # defend it; "optimistic": likewise, but we answer for it from the start (RFC 4429); "warn": it is ours
+    # at once, and another owner causes a warning; "off": without probes
     dad_ipv4: str = "warn"
     dad_ipv6: str = "on"
 
@@ -171,8 +175,8 @@ class EndpointConfig:
             QKEYS.check("qkey", self.qkey)
         MODES.check(self.mode)
         CM_PROFILES.check(self.cm_profile)
-        DAD.check(self.dad_ipv4)
-        DAD.check(self.dad_ipv6)
+        DAD_IPV4.check(self.dad_ipv4)
+        DAD_IPV6.check(self.dad_ipv6)
         CONNECTION_IDLE.check("connection_idle_s", self.connection_idle_s)
         QUEUES.check("queues", self.queues)
         FRAMES.check("frames", self.frames)

@@ -128,7 +128,8 @@ class Host:
             self.wait_ready()
 
     def wait_ready(self, timeout_s: float = START_S) -> None:
-        """Wait until the daemon reports usable addresses; raise `LabError` if it ends or is late."""
+        """Wait until the daemon has checked its addresses, of IPv6, too; raise `LabError` if it ends or is
+        late."""
         daemon, notices = self._daemon, self._notices
         assert daemon is not None
         assert notices is not None
@@ -137,8 +138,10 @@ class Host:
         try:
             while (left := deadline - time.monotonic()) > 0:
                 readable, _, _ = select.select([notices.fileno(), ending], [], [], left)
-                if notices.fileno() in readable and b"READY=1" in notices.recv(4096):
-                    return
+                if notices.fileno() in readable:
+                    if b"STATUS=up" in notices.recv(4096).splitlines():
+                        return
+                    continue  # READY=1 comes before
                 if ending in readable:
                     raise LabError(f"{self.name}: ipoibu up ended: {self.last_line()}")
         finally:

@@ -40,6 +40,7 @@ class Dad(enum.Enum):
     OFF = "off"
     WARN = "warn"
     ON = "on"
+    OPTIMISTIC = "optimistic"  # RFC 4429, so for IPv6 alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ __all__ = ["AddressInfo", "Engine", "FrameSource", "LinkConfig"]
 
 @dataclass(frozen=True, slots=True)
 class AddressInfo:
-    """One of our addresses; `state` is TENTATIVE, PREFERRED or DUPLICATE."""
+    """One of our addresses; `state` is TENTATIVE, OPTIMISTIC, PREFERRED or DUPLICATE."""
 
     address: IpAddress
     state: dad.State

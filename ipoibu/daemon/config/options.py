@@ -53,7 +53,8 @@ from ipoibu.daemon.config.parsers import (
 from ipoibu.endpoint.config import (
     CM_PROFILES,
     CONNECTION_IDLE,
-    DAD,
+    DAD_IPV4,
+    DAD_IPV6,
     FRAMES,
     MODES,
     MTUS,
@@ -196,7 +197,7 @@ OPTIONS: Final = (
     Option(
         "dad-ipv4",
         "POLICY",
-        DAD.read,
+        DAD_IPV4.read,
         "duplicate detection of IPv4 addresses: warn, the default, uses them at once, on only once"
         " probes found no other owner, off does not probe",
         field="endpoint.dad_ipv4",
@@ -206,10 +207,11 @@ OPTIONS: Final = (
     Option(
         "dad-ipv6",
         "POLICY",
-        DAD.read,
-        "duplicate detection of IPv6 addresses: warn, on, the default, or off, as for IPv4",
+        DAD_IPV6.read,
+        "duplicate detection of IPv6 addresses: on, the default, warn or off, as for IPv4, or"
+        " optimistic (RFC 4429), which answers other hosts while it probes",
         field="endpoint.dad_ipv6",
-        example="warn",
+        example="optimistic",
         commands=("up", "lab"),
     ),
     Option(

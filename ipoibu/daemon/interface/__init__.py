@@ -5,6 +5,7 @@ Where to look:
 
 - `hosted_interface`: TUN, endpoint, syncs and control socket together
 - `contract`: what its parts ask of it
+- `readiness`: when it is usable, and when its addresses are checked
 - `opening`: waits for a device that appears later
 - `kernel_side`: the syncs, in the interface's namespace
 - `sync_watch`: runs them on the loop

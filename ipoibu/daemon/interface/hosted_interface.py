@@ -33,6 +33,7 @@ from ipoibu.daemon.interface.neighbour_changes import NeighbourChanges
 from ipoibu.daemon.interface.opening import open_when_ready
 from ipoibu.daemon.interface.pings import pings
 from ipoibu.daemon.interface.proxy_table import ProxyTable
+from ipoibu.daemon.interface.readiness import Readiness
 from ipoibu.daemon.metrics.drop_log import DropLog
 from ipoibu.daemon.process.descriptors import check_room
 from ipoibu.daemon.process.log_level import LogLevel
@@ -107,9 +108,8 @@ class HostedInterface:
         self._on_failure = on_failure
         self._actions = actions
         self._stack = contextlib.AsyncExitStack()
-        self._verdicts = asyncio.Event()
         self._failed = False
-        self._pending: set[IpAddress] = set()  # IPv6 addresses that the endpoint still probes
+        self._readiness = Readiness(config.endpoint)
         self._link: Link | None = None
         self._duplicates = Duplicates(config.name, self._loop)
         self._leases = Leases(config.name, lambda: self.mtu, self.set_mtu)
@@ -165,7 +165,7 @@ class HostedInterface:
                 self._interface.note_mode(kept)
         self._interface.configure()
         self._succession.clear_up(self._interface)
-        self._pending = self._side.ipv6_addresses()
+        self._readiness.begin(self._side.addresses())
         self._link = self._side.start()
         if self._link is None:
             raise NoSuchDevice("the interface left its network namespace before it was up")
@@ -250,11 +250,10 @@ class HostedInterface:
         )
 
     async def settle(self) -> None:
-        """Wait until the endpoint has probed every IPv6 address and has a lease if DHCP is to give one, or
-        until `stop`: an interface is "up" when its addresses are usable."""
+        """Wait until the interface is usable (`Readiness`) and has a lease if DHCP is to give one, or until
+        `stop`."""
         until_s = self._loop.time() + LEASE_WAIT_S
-        if self._pending:
-            await self._wait_for(self._verdicts, VERDICTS_S)
+        await self._wait_for(self._readiness.usable, VERDICTS_S)
         endpoint, leases = self.config.endpoint, self._leases
         clients = (
             ("DHCP", endpoint.dhcp, leases.had_one),
@@ -268,6 +267,10 @@ class HostedInterface:
                 _log.warning(
                     "%s: no lease of %s yet: the interface waits on", self.config.name, kind
                 )
+
+    async def check_addresses(self) -> None:
+        """Wait until the endpoint has probed every address, or until `stop`."""
+        await self._wait_for(self._readiness.checked, VERDICTS_S)
 
     async def _wait_for(self, event: asyncio.Event, timeout_s: float) -> None:
         """Wait for `event`, or until `stop`."""
@@ -373,9 +376,7 @@ class HostedInterface:
         elif self._duplicates.won(address):
             self._interface.keep(address)
         self._succession.note_judged(address, duplicate)
-        self._pending.discard(address)
-        if not self._pending:
-            self._verdicts.set()
+        self._readiness.note_judged(address, is_duplicate=duplicate)
 
     def _note_mtu(self, mtu_bytes: int) -> None:
         if self._link is None or self._is_closed:
@@ -401,6 +402,8 @@ class HostedInterface:
         if self._is_closed:
             return  # the next process goes on with the carrier
         self._is_link_up = is_up
+        if is_up:
+            self._readiness.note_link_up()
         if is_up and self._link is not None:
             self._succession.note_changed()  # the queue pair may be another one
         name = self.config.name

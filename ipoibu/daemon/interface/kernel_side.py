@@ -54,9 +54,11 @@ class KernelSide:
         self._proxied: ProxiedSync | None = None
         self._proxied_watch: SyncWatch | None = None
 
-    def ipv6_addresses(self) -> set[IpAddress]:
-        addresses = self.netlink.addresses(self.interface.index)
-        return {address.ip for address in addresses if address.version == 6}
+    def addresses(self) -> set[IpAddress]:
+        """The addresses about which the endpoint decides; those of guests are none of them."""
+        if isinstance(self._endpoint, NoStack):
+            return set()
+        return {address.ip for address in self.netlink.addresses(self.interface.index)}
 
     def start(self) -> Link | None:
         """Copy the kernel's state into the endpoint, and return the link; None if the link has left the

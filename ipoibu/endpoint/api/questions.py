@@ -44,8 +44,8 @@ class Questions(Life):
         return await self._await(lambda it: it.shell.pinger.ping(asked, timeout))
 
     def wait_up(self, timeout: float | None = None) -> bool:
-        """Wait until the link is up, every own address has been checked for duplicates, and there is a lease
-        if the endpoint is to get one by DHCP, and one by DHCPv6 likewise.
+        """Wait until the link is up, every own address has been checked for duplicates or is optimistic, and
+        there is a lease if the endpoint is to get one by DHCP, and one by DHCPv6 likewise.
 
         Return False if that takes longer than `timeout` seconds; None waits for ever.
         """

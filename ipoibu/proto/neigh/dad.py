@@ -4,20 +4,22 @@ L1-L5).
 
     WAITING      for the link, and for the groups in which an owner would object
     TENTATIVE    probing; we neither use the address nor answer requests for it
+    OPTIMISTIC   probing; we answer for the address meanwhile, but do not ask from it
     ANNOUNCING   ours; we send gratuitous ARP or unsolicited advertisements (A5)
     PREFERRED    ours
     CONTESTED    ours, and another host uses it too; we check until that host gives it up
     DUPLICATE    another host has it; given up until the link comes up again
 
-`Dad` says for each family whether probes decide about an address (ON), only cause a warning (WARN), or
-are not sent (OFF). With WARN and OFF an address is ours at once and stays so whatever another host
+`Dad` says for each family whether probes decide about an address (ON, OPTIMISTIC), only cause a warning
+(WARN), or are not sent (OFF). With WARN and OFF an address is ours at once and stays so whatever another host
 claims, as in the kernel's IPv4: we answer for it, and do not contest a VRRP router that takes it over.
 With WARN we check whether that host still uses the address, and announce it once that host stops.
 
 IPv6 probes start without the random delay of RFC 4862 §5.4.2: no common signal brings all hosts of a
 fabric up at once, and peers that still know our former queue pair wait for the announcement.
-An optimistic address (RFC 4429) answers solicitations already while we probe for it, without override.
-Once an address is ours we keep it; with ON we defend it: RFC 5227 §2.4 (c), once in ten seconds.
+For an optimistic address (RFC 4429) we answer solicitations already while we probe for it, without
+override; a router has no such addresses. Once an address is ours we keep it; where probes decide we
+defend it: RFC 5227 §2.4 (c), once in ten seconds.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ from ipoibu.wire.mgid import LIMITED_BROADCAST
 class State(enum.Enum):
     WAITING = "waiting"
     TENTATIVE = "tentative"
+    OPTIMISTIC = "optimistic"
     ANNOUNCING = "announcing"
     PREFERRED = "preferred"
     CONTESTED = "contested"
@@ -60,6 +63,7 @@ class State(enum.Enum):
 
 class Input(enum.Enum):
     READY = "the link is up and the groups are joined"
+    OPTIMISTIC = "the link is up and the groups are joined, and we answer while we probe"
     WATCHED = "the link is up and the groups are joined, and probes only cause a warning"
     UNCHECKED = "the link is up and the groups are joined, and there are no probes"
     LINK_DOWN = "the link is down"
@@ -87,6 +91,7 @@ _S, _I, _A = State, Input, Action
 # fmt: off
 MACHINE: Final = Table("Address", State.WAITING, {
     (_S.WAITING, _I.READY):        (_S.TENTATIVE, (_A.PROBE, _A.ARM)),
+    (_S.WAITING, _I.OPTIMISTIC):   (_S.OPTIMISTIC, (_A.PROBE, _A.ARM)),
     (_S.WAITING, _I.WATCHED):      (_S.ANNOUNCING, (_A.ACCEPT, _A.ANNOUNCE, _A.CHECK, _A.ARM)),
     (_S.WAITING, _I.UNCHECKED):    (_S.ANNOUNCING, (_A.ACCEPT, _A.ANNOUNCE, _A.ARM)),
     (_S.WAITING, _I.LINK_DOWN):    (_S.WAITING, ()),
@@ -98,6 +103,11 @@ MACHINE: Final = Table("Address", State.WAITING, {
     (_S.TENTATIVE, _I.CLAIMED):    (_S.DUPLICATE, (_A.GIVE_UP,)),
     # RFC 5227 §2.1.1, RFC 4862 §5.4.3: of two hosts that probe at the same time both lose
     (_S.TENTATIVE, _I.PROBED):     (_S.DUPLICATE, (_A.GIVE_UP,)),
+    (_S.OPTIMISTIC, _I.LINK_DOWN): (_S.WAITING, ()),
+    (_S.OPTIMISTIC, _I.TIMEOUT):   (_S.OPTIMISTIC, (_A.PROBE, _A.ARM)),
+    (_S.OPTIMISTIC, _I.SPENT):     (_S.ANNOUNCING, (_A.ACCEPT, _A.ANNOUNCE, _A.ARM)),
+    (_S.OPTIMISTIC, _I.CLAIMED):   (_S.DUPLICATE, (_A.GIVE_UP,)),
+    (_S.OPTIMISTIC, _I.PROBED):    (_S.DUPLICATE, (_A.GIVE_UP,)),  # as above: RFC 4429 changes nothing
     (_S.ANNOUNCING, _I.LINK_DOWN): (_S.WAITING, ()),
     (_S.ANNOUNCING, _I.TIMEOUT):   (_S.ANNOUNCING, (_A.ANNOUNCE, _A.ARM)),
     (_S.ANNOUNCING, _I.SPENT):     (_S.PREFERRED, ()),
@@ -125,7 +135,9 @@ _BEGINNINGS: Final = {
     Dad.OFF: Input.UNCHECKED,
     Dad.WARN: Input.WATCHED,
     Dad.ON: Input.READY,
+    Dad.OPTIMISTIC: Input.OPTIMISTIC,
 }
+_DECISIVE: Final = (Dad.ON, Dad.OPTIMISTIC)
 _OURS: Final = (State.ANNOUNCING, State.PREFERRED, State.CONTESTED)
 
 
@@ -177,9 +189,9 @@ class Addresses:
         return address is not None and address.state in _OURS
 
     def is_optimistic(self, ip: IpAddress) -> bool:
-        """Return whether we probe for `ip` and use it meanwhile: RFC 4429."""
+        """Return whether we probe for `ip` and answer for it meanwhile: RFC 4429."""
         address = self._addresses.get(ip)
-        return address is not None and address.is_optimistic and address.state is State.TENTATIVE
+        return address is not None and address.state is State.OPTIMISTIC
 
     def is_directed_broadcast(self, ip: IpAddress) -> bool:
         """Return whether `ip` is the broadcast address of one of our IPv4 subnets (RFC 919)."""
@@ -324,7 +336,8 @@ class Addresses:
         self._feed(now, self._addresses[ip], Input.PROBED)
 
     def snapshot(self) -> Iterator[tuple[IpAddress, State]]:
-        """Yield each address with TENTATIVE (also while it waits for the link), PREFERRED or DUPLICATE."""
+        """Yield each address with TENTATIVE (also while it waits for the link), OPTIMISTIC, PREFERRED or
+        DUPLICATE."""
         shown = {
             State.WAITING: State.TENTATIVE,
             State.ANNOUNCING: State.PREFERRED,
@@ -347,7 +360,13 @@ class Addresses:
         if address.policy is not None:
             return address.policy
         config = self._context.config
-        return config.dad_ipv4 if address.ip.version == 4 else config.dad_ipv6
+        if address.ip.version == 4:
+            return config.dad_ipv4
+        policy = config.dad_ipv6
+        if policy is Dad.ON and address.is_optimistic:
+            policy = Dad.OPTIMISTIC
+        # RFC 4429 is about hosts: a router's advertisements would make others use the address
+        return Dad.ON if policy is Dad.OPTIMISTIC and config.is_router else policy
 
     def _probes(self, address: _Address) -> int:
         config = self._context.config
@@ -374,7 +393,7 @@ class Addresses:
             case Action.ANNOUNCE:
                 address.sent += 1
                 resolver.announce(address.ip)
-            case Action.DEFEND if self._policy(address) is Dad.ON:
+            case Action.DEFEND if self._policy(address) in _DECISIVE:
                 if now - address.defended_s >= DEFEND_INTERVAL_S:
                     address.defended_s = now
                     resolver.announce(address.ip)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Address, ip_address, ip_interface, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface, ip_network
 
 import pytest
 
@@ -64,6 +64,55 @@ def test_without_probes_an_address_is_taken_and_announced_at_once() -> None:
     assert states(bench) == {OUR_V4: State.PREFERRED, OUR_V6: State.PREFERRED}
     assert [m.sender_ip for _, m in bench.sent_arp()] == [OUR_V4]
     assert [type(m) for _, m in bench.sent_nd()] == [ndisc.NeighbourAdvertisement]
+
+
+def test_an_optimistic_address_is_probed_for_then_announced_and_defended() -> None:
+    """RFC 4429: by the policy of the family."""
+    template = replace(TEMPLATE, dad_ipv6=Dad.OPTIMISTIC)
+    bench = Bench(f"{OUR_V6}/64", template=template, ready=False)
+    bench.run(0.5)
+    assert states(bench) == {OUR_V6: State.OPTIMISTIC}
+    assert [type(m) for _, m in bench.sent_nd()] == [ndisc.NeighbourSolicitation]
+    bench.run(10)
+    assert states(bench) == {OUR_V6: State.PREFERRED}
+    assert bench.host.verdicts == {OUR_V6: False}
+    bench.clear()
+    claim = ndisc.NeighbourAdvertisement(OUR_V6, ndisc.ALL_NODES, OUR_V6, PEER, override=True)
+    bench.nd(claim, multicast=True)
+    assert [type(m) for _, m in bench.sent_nd()] == [ndisc.NeighbourAdvertisement]
+
+
+def test_a_neighbour_is_asked_once_the_optimistic_address_is_ours() -> None:
+    """RFC 4429 §3.2: not before; the packet waits meanwhile."""
+    template = replace(TEMPLATE, dad_ipv6=Dad.OPTIMISTIC)
+    bench = Bench(f"{OUR_V6}/64", template=template, ready=False)
+    bench.run(0.5)
+    bench.clear()
+    bench.host.send(packet(str(OUR_V6), str(PEER_V6), b"hello"))
+    bench.run(0.4)
+    assert bench.sent_nd() == []
+    bench.run(0.2)
+    asked = [m for _, m in bench.sent_nd() if isinstance(m, ndisc.NeighbourSolicitation)]
+    assert [(m.source, m.target) for m in asked] == [(OUR_V6, PEER_V6)]
+
+
+def test_an_optimistic_address_that_another_host_probes_for_is_a_duplicate() -> None:
+    """L4: RFC 4429 changes nothing about that."""
+    template = replace(TEMPLATE, dad_ipv6=Dad.OPTIMISTIC)
+    bench = Bench(f"{OUR_V6}/64", template=template, ready=False)
+    bench.run(0.5)
+    probe = ndisc.NeighbourSolicitation(IPv6Address(0), solicited_node(OUR_V6), OUR_V6)
+    bench.nd(probe, multicast=True)
+    assert states(bench) == {OUR_V6: State.DUPLICATE}
+    assert bench.host.verdicts == {OUR_V6: True}
+
+
+def test_a_router_has_no_optimistic_addresses() -> None:
+    """RFC 4429 is about hosts."""
+    template = replace(TEMPLATE, dad_ipv6=Dad.OPTIMISTIC, is_router=True)
+    bench = Bench(f"{OUR_V6}/64", template=template, ready=False)
+    bench.run(0.5)
+    assert states(bench) == {OUR_V6: State.TENTATIVE}
 
 
 def test_the_number_of_announcements_and_their_distance_are_the_configuration_s() -> None:
