@@ -234,13 +234,24 @@ struct ipu_loan *ipu_queue_consumer_loan(struct ipu_queue *queue)
     return follow(queue, &queue->consumer);
 }
 
-bool ipu_queue_send(struct ipu_queue *queue, const void *packet, uint32_t len)
+uint8_t *ipu_queue_reserve(struct ipu_queue *queue, uint32_t len)
 {
     struct ipu_queue_record *record = put(&queue->to_pump, era_of(queue), IPU_INDEX_NONE, len);
-    if (record == NULL)
+    return record != NULL ? record->data : NULL;
+}
+
+void ipu_queue_commit(struct ipu_queue *queue)
+{
+    ipu_ring_commit(&queue->to_pump, queue->to_pump.reserved_bytes);
+}
+
+bool ipu_queue_send(struct ipu_queue *queue, const void *packet, uint32_t len)
+{
+    uint8_t *room = ipu_queue_reserve(queue, len);
+    if (room == NULL)
         return false;
-    memcpy(record->data, packet, len);
-    commit(&queue->to_pump, record);
+    memcpy(room, packet, len);
+    ipu_queue_commit(queue);
     return true;
 }
 

@@ -78,6 +78,11 @@ int ipu_queue_open_room(struct ipu_queue *queue);
 int ipu_queue_arm_room(struct ipu_queue *queue);
 void ipu_queue_disarm_room(struct ipu_queue *queue);
 
+/* Producer: returns room for a packet of len bytes in the ring, NULL: the ring is full. After the
+ * commit the pump has it. */
+uint8_t *ipu_queue_reserve(struct ipu_queue *queue, uint32_t len);
+void ipu_queue_commit(struct ipu_queue *queue);
+
 /* Consumer: returns the oldest packet, or NULL. A packet in the ring (index IPU_INDEX_NONE) stays
  * until ipu_ring_release(), which the consumer calls in any case; a packet in a frame of
  * `consumer.loan` stays until ipu_index_ring_push(&loan->returned, index) gives the frame back.

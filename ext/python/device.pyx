@@ -3,11 +3,11 @@
 """Packet devices: a TUN, the application's queue, the relay, the tunnel. Types: device.pyi."""
 
 cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport strerror
+from libc.string cimport memcmp, strerror
 from native cimport *
 
 import socket
@@ -78,6 +78,18 @@ cdef extern from "device/queue.h" nogil:
     void ipu_queue_detach(ipu_queue *queue)
     int ipu_queue_init(ipu_queue *queue, uint32_t to_pump_bytes, uint32_t from_pump_bytes)
     void ipu_queue_free(ipu_queue *queue)
+
+cdef extern from "device/datagram.h" nogil:
+    const uint32_t IPU_DATAGRAM_HEADERS4
+    const uint32_t IPU_DATAGRAM_HEADERS6
+    struct ipu_datagram:
+        const uint8_t *flow
+        const uint8_t *payload
+        uint32_t flow_len
+        uint32_t payload_len
+    bint ipu_datagram_send(ipu_queue *queue, const uint8_t *headers, uint32_t headers_len,
+                           const void *payload, uint32_t len)
+    bint ipu_datagram_read_untrusted(const uint8_t *packet, uint32_t len, ipu_datagram *out)
 
 cdef extern from "device/relay.h" nogil:
     int ipu_relay_run(int first, int second)
@@ -401,6 +413,73 @@ cdef class QueueDevice:
             ipu_ring_release(&self.queue.from_pump)
             if index != IPU_INDEX_NONE:
                 ipu_index_ring_push(&self.queue.consumer.loan.returned, index)
+        return out
+
+    def send_datagrams(
+        self, bytes headers not None, payloads: Iterable[bytes | bytearray | memoryview]
+    ) -> int:
+        """Queue UDP datagrams of one flow in order; return how many fit.
+
+        `headers` are those of IPv4 (28 bytes with UDP's) or IPv6 (48); their lengths and checksums are set
+        for each datagram. ValueError for others; a packet that is longer than 65535 bytes is one, too.
+        """
+        cdef int done = 0
+        cdef bint fits
+        cdef Py_buffer view
+        cdef uint32_t length = <uint32_t>PyBytes_GET_SIZE(headers)
+        cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(headers)
+        if length != IPU_DATAGRAM_HEADERS4 and length != IPU_DATAGRAM_HEADERS6:
+            raise ValueError(f"{length} bytes are no headers of IP and UDP")
+        try:
+            for payload in payloads:
+                PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+                try:
+                    if view.len > 65535 - <Py_ssize_t>length:
+                        raise ValueError(f"{view.len} bytes do not fit a datagram")
+                    fits = ipu_datagram_send(self.queue, start, length, view.buf,
+                                             <uint32_t>view.len)
+                finally:
+                    PyBuffer_Release(&view)
+                if not fits:
+                    break
+                done += 1
+        finally:
+            ipu_ring_wake(&self.queue.to_pump)
+        return done
+
+    def recv_runs(self, int max) -> list[tuple[bytes, list[bytes]]]:
+        """Return at most `max` received packets in order, in runs of one UDP flow.
+
+        A run is the flow and its payloads. A flow is source, destination and both ports as they stand in a
+        packet: 12 bytes of IPv4, 36 of IPv6. Other packets come whole under an empty flow, damaged ones,
+        fragments, and those with options or extension headers, too.
+        """
+        cdef list out = []
+        cdef list run = None
+        cdef bytes flow = None
+        cdef int count = 0
+        cdef uint32_t index, length
+        cdef const uint8_t *packet
+        cdef ipu_datagram datagram
+        while count < max:
+            packet = ipu_queue_peek(self.queue, &index, &length)
+            if packet == NULL:
+                break
+            if not ipu_datagram_read_untrusted(packet, length, &datagram):
+                datagram.flow_len = 0
+                datagram.payload = packet
+                datagram.payload_len = length
+            if (run is None or datagram.flow_len != <uint32_t>PyBytes_GET_SIZE(flow)
+                    or memcmp(datagram.flow, PyBytes_AS_STRING(flow), datagram.flow_len) != 0):
+                flow = PyBytes_FromStringAndSize(<const char *>datagram.flow, datagram.flow_len)
+                run = []
+                out.append((flow, run))
+            run.append(PyBytes_FromStringAndSize(<const char *>datagram.payload,
+                                                 datagram.payload_len))
+            ipu_ring_release(&self.queue.from_pump)
+            if index != IPU_INDEX_NONE:
+                ipu_index_ring_push(&self.queue.consumer.loan.returned, index)
+            count += 1
         return out
 
     cdef Frame frame(self, ipu_loan *loan, uint8_t *data, uint32_t index, uint32_t length, bint outgoing):

@@ -423,3 +423,34 @@ CM_ANSWERS_BURST: Final = 100.0
 
 # Lab machines
 MACHINE_FILE_MAX_BYTES: Final = 2 << 30  # of each file that a machine writes on its host
+
+# Sockets of an application (ipoibu/aio)
+AIO_BATCH: Final = 64  # packets between two turns of the event loop, or for one call of `recv_many`
+AIO_LOOK_S: Final = (
+    1.0  # so often a host of sockets looks for a closed endpoint, and for old entries
+)
+AIO_RETRY_S: Final = 0.0005  # after a full queue: the pump empties it in less
+AIO_FLOWS_MAX: Final = 4096  # flows whose sockets are known; a further one forgets all
+AIO_DESTINATIONS_MAX: Final = 4096  # destinations of a socket whose headers are ready, likewise
+AIO_RECEIVE_BYTES: Final = (
+    212_992  # Linux net.core.rmem_default: what a blocking socket keeps unread
+)
+AIO_RECEIVE_OVERHEAD_BYTES: Final = 512  # that each of its datagrams counts in addition
+AIO_LOCAL_MAX: Final = 1024  # datagrams under way from the endpoint to itself
+AIO_WRITE_HIGH_BYTES: Final = 65_536  # asyncio's own limits: a protocol is paused above this ...
+AIO_WRITE_LOW_BYTES: Final = 16_384  # ... and goes on below this
+AIO_PORT_FIRST: Final = 49_152  # RFC 6335 §6: ports for sockets that name none, up to 65535
+AIO_PORT_TRIES: Final = 64  # RFC 6056 §3.3.1: random ports, before the search goes on one by one
+AIO_ECHO_PER_S: Final = 1000.0  # answers to ICMP echo; Linux icmp_msgs_per_sec
+AIO_ECHO_BURST: Final = 1000.0
+AIO_UNREACHABLE_PER_S: Final = 100.0  # port unreachable; RFC 1812 §4.3.2.8 asks for a limit
+AIO_UNREACHABLE_BURST: Final = 50.0  # Linux icmp_msgs_burst
+AIO_MEMBERSHIPS_MAX: Final = 256  # groups of one socket
+AIO_SOURCES_MAX: Final = 64  # sources of one group of a socket; Linux igmp_max_msf has 10
+PATH_MTU_MAX: Final = 1024  # destinations with a path MTU of their own; the oldest goes
+PATH_MTU_S: Final = 600.0  # RFC 1191 §6.3, RFC 8201 §5.3: then try the link's MTU again
+PATH_MTU_IPV4_MIN_BYTES: Final = 552  # Linux min_pmtu: a smaller one may be an attack
+REASSEMBLY_MAX: Final = 256  # datagrams with fragments missing; the oldest goes
+REASSEMBLY_BYTES: Final = 4 << 20  # of their payloads; Linux ipfrag_high_thresh
+REASSEMBLY_PARTS_MAX: Final = 128  # fragments of one: 65535 bytes at an MTU of 576 have 119
+REASSEMBLY_S: Final = 60.0  # RFC 1122 §3.3.2, RFC 8200 §4.5

@@ -467,6 +467,10 @@ class Engine(EnginePart):
     def addresses(self) -> list[AddressInfo]:
         return [AddressInfo(address, state) for address, state in self._addresses.snapshot()]
 
+    def usable_addresses(self) -> list[IpInterface]:
+        """Return the own addresses that are no duplicates as far as we know, with their prefixes."""
+        return self._addresses.usable()
+
     def owned(self) -> list[IpAddress]:
         """Return the addresses for which the pump passes requests up."""
         return self._context.owned()

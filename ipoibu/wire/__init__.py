@@ -26,7 +26,9 @@ Where to look:
 - `encap`: the 4-byte encapsulation header of IPoIB, RFC 4391 §6 (E1-E3), and the IP MTU (T1)
 - `ethernet`: ethernet II frames without preamble and checksum, as a TAP has them
 - `ethernet_arp`: ARP on Ethernet
+- `fragment`: fragments of IP packets
 - `icmp`: ICMP errors of a link to the local stack
+- `icmp_message`: echo, and errors of others about packets of a host
 - `igmp`: IGMP, versions 1 (RFC 1112), 2 (RFC 2236) and 3 (RFC 3376)
 - `ip`: the parts of IPv4 and IPv6 headers that IPoIB needs
 - `lladdr`: a peer's hardware address in ARP and in ND options
@@ -49,8 +51,8 @@ Where to look:
 It imports: `base`.
 
 Part of the core, but for `bits`, `cm`, `cm_code`, `cm_private`, `cm_rdmacm`, `cm_setup`, `dhcp`,
-`dhcp6`, `dhcp6_lease`, `dhcp_lease`, `dhcp_packet`, `ethernet`, `ethernet_arp`, `mad`, `mcmember`,
-`mesh`, `mesh_key`, `mesh_stream`, `notice`, `pathrecord`, `rmpp`, `sa`.
+`dhcp6`, `dhcp6_lease`, `dhcp_lease`, `dhcp_packet`, `ethernet`, `ethernet_arp`, `fragment`,
+`icmp_message`, `mad`, `mcmember`, `mesh`, `mesh_key`, `mesh_stream`, `notice`, `pathrecord`, `rmpp`, `sa`.
 
 Not here:
 

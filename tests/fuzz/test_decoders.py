@@ -4,6 +4,7 @@ or a `BadFrame` whose reason its module lists."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import ipaddress
@@ -21,7 +22,19 @@ from hypothesis import strategies as st
 import ipoibu.wire
 from ipoibu.base.addr import Gid
 from ipoibu.base.errors import BadFrame
-from ipoibu.wire import dhcp, dhcp6, dhcp6_lease, dhcp_packet, ip, membership, ndopt, sa, udp
+from ipoibu.wire import (
+    dhcp,
+    dhcp6,
+    dhcp6_lease,
+    dhcp_packet,
+    fragment,
+    icmp_message,
+    ip,
+    membership,
+    ndopt,
+    sa,
+    udp,
+)
 
 GOLDEN_FILE: Final = Path(__file__).parents[1] / "golden" / "wire.toml"
 Decoder = Callable[[bytes], object]
@@ -31,6 +44,18 @@ def _reply(raw: bytes) -> dhcp6.Message:
     """A message whose association has the bytes as its options, and the message, too, if they are legal."""
     ids = ((dhcp6.Code.SERVER_ID, raw[:20]), (dhcp6.Code.IA_NA, bytes(12) + raw))
     return dhcp6.Message(dhcp6.Kind.REPLY, 1, (*ids, *dhcp6.options_untrusted(raw)))
+
+
+def _by_icmp(raw: bytes, read: Callable[[ip.Packet], object]) -> object:
+    """Read a packet, and a message with a right checksum, whose type and code are its first bytes."""
+    four = ip.Ipv4(ipaddress.IPv4Address(1), ipaddress.IPv4Address(2), ip.ICMP, b"")
+    six = ip.Ipv6(ipaddress.IPv6Address(1), ipaddress.IPv6Address(2), ip.ICMPV6, b"")
+    found: list[object] = []
+    for packet in (four, six):
+        if len(raw) >= 8:
+            sealed = icmp_message._sealed(packet.source, packet.destination, raw[0], raw)
+            found.append(read(dataclasses.replace(packet, payload=sealed)))
+    return [*found, read(ip.parse_untrusted(raw))]
 
 
 # Decoders that take more than bytes.
@@ -62,6 +87,11 @@ ADAPTED: Final[dict[str, Decoder]] = {
         dhcp_packet.datagram_untrusted(raw, ip.Ipv6, range(1 << 16)),
     ),
     "dhcp.number_untrusted": lambda raw: dhcp.number_untrusted(raw, 4),
+    "fragment.parse_untrusted": lambda raw: fragment.parse_untrusted(ip.parse_untrusted(raw)),
+    "icmp_message.report_untrusted": lambda raw: _by_icmp(raw, icmp_message.report_untrusted),
+    "icmp_message.echo_reply_untrusted": lambda raw: _by_icmp(
+        raw, icmp_message.echo_reply_untrusted
+    ),
     "udp.parse_untrusted": lambda raw: udp.parse_untrusted(ip.parse_untrusted(raw)),
     "membership.group_untrusted": lambda raw: membership.group_untrusted(
         (raw[:4] if len(raw) < 16 else raw[:16]).ljust(4, b"\xe0")

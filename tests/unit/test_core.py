@@ -43,6 +43,7 @@ NEVER: Final = (
     "sandbox",
     "daemon",
     "importer",
+    "aio",
     "doctor",
     "rootless",
     "lab",

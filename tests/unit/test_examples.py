@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
@@ -45,8 +47,9 @@ def test_frames_are_read_where_they_arrived() -> None:
     assert run("frames.py") == ["in place: one", "in place: two", "in place: three"]
 
 
-def test_the_program_of_the_embedding_page_prints_what_it_says() -> None:
-    page = (EXAMPLES.parent / "use/embedding.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["embedding.md", "aio.md"])
+def test_the_program_of_a_page_prints_what_it_says(name: str) -> None:
+    page = (EXAMPLES.parent / "use" / name).read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (printed,) = re.findall(r"^It prints:\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     done = subprocess.run(

@@ -23,7 +23,8 @@ ROOMS: Final = {
     if path.name == "__init__.py" and name not in ("ipoibu", "ipoibu._core")
 }
 PROTOCOLS_MAX: Final = 18
-ARROWS_MAX: Final = 75
+# 74, and those of `aio`: it uses an endpoint, makes packets, and takes limits of rate and number from below.
+ARROWS_MAX: Final = 78
 FLOORS_MAX: Final = 12
 METHODS_MAX: Final = 50
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)

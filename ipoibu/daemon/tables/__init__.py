@@ -9,6 +9,7 @@ Where to look:
 - `ethernet`: what guests fill
 - `peers`: connections, the mesh, management datagrams
 - `host`: what the host and its programs fill
+- `sockets`: what hosts of the link fill in a program with sockets
 - `core`: the tables in C
 
 It imports: `base`.

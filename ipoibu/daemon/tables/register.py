@@ -15,6 +15,7 @@ from ipoibu.daemon.tables.engine import ENGINE
 from ipoibu.daemon.tables.ethernet import ETHERNET
 from ipoibu.daemon.tables.host import HOST
 from ipoibu.daemon.tables.peers import CONNECTIONS, MANAGEMENT, MESH
+from ipoibu.daemon.tables.sockets import SOCKETS
 
 TABLES: Final = (
     *ENGINE,
@@ -23,6 +24,7 @@ TABLES: Final = (
     *MESH,
     *MANAGEMENT,
     *HOST,
+    *SOCKETS,
     *CORE,
 )
 """Every row; names are unique."""

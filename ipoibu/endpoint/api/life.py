@@ -69,6 +69,10 @@ class Life(Closing):
         self._life = threading.RLock()
         self._inbox = Inbox()
 
+    @property
+    def is_open(self) -> bool:
+        return self._interface is not None
+
     def open(self, wait_s: float = 0.0) -> None:
         """Open the device and start; return when the link's set-up has begun.
 

@@ -22,6 +22,15 @@ class Packets(Life):
             raise UsageError(f"{self.config.name}: its packets are the TUN's")
         return self._queue
 
+    sockets: object = None
+    """What `ipoibu.aio` keeps here: the host of the sockets on this endpoint."""
+
+    @property
+    def packet_queue(self) -> _core.QueueDevice:
+        """The queue under `send` and `recv`, for a stack that takes all packets itself. `UsageError` if the
+        endpoint has a TUN."""
+        return self._embedded()
+
     def send(self, packets: Iterable[Packet]) -> int:
         """Queue IP packets, each at most `mtu` bytes, in order; return how many fitted, counted from the
         first.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipoibu.base.addr import HwAddr
+from ipoibu.base.addr import HwAddr, IpInterface
 from ipoibu.base.ib import PartitionParams, PortInfo
 from ipoibu.base.limits import STATUS_PAGE
 from ipoibu.endpoint.api import status
@@ -62,6 +62,10 @@ class Views(Life):
     def show(self) -> dict[str, Any]:
         """Return the interface as plain values; the keys are stable."""
         return self._call(status.show, self._opened())
+
+    def addresses(self) -> list[IpInterface]:
+        """Return the own addresses that packets may come from, one for each prefix length."""
+        return self._call(self._opened().engine.usable_addresses)
 
     def neighbours(self) -> list[dict[str, Any]]:
         """Every neighbour: ip, hwaddr (None while unknown), underlay (the IP address to which its datagrams

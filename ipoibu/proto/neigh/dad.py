@@ -214,6 +214,15 @@ class Addresses:
         for address in self._addresses.values():
             yield from (interface.network for interface in address.interfaces)
 
+    def usable(self) -> list[IpInterface]:
+        """Return the addresses that are ours, one for each prefix length."""
+        return [
+            interface
+            for address in self._addresses.values()
+            if address.state in _OURS
+            for interface in sorted(address.interfaces)
+        ]
+
     def shares_subnet(self, own: IpAddress, other: IpAddress) -> bool:
         """Return whether `own` is an address of ours with `other` in its subnet."""
         address = self._addresses.get(own)

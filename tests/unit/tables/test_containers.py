@@ -16,7 +16,7 @@ from ipoibu.daemon.tables.table import CoreTable
 
 ROOT: Final = Path(__file__).parents[3]
 # Rooms whose objects live as long as we do.
-ROOMS: Final = ("daemon", "endpoint", "fabric", "host", "proto", "wire")
+ROOMS: Final = ("aio", "daemon", "endpoint", "fabric", "host", "proto", "wire")
 KINDS: Final = frozenset(
     [
         "dict",

@@ -20,7 +20,7 @@ from ipoibu.daemon.metrics.counters import sections
 from ipoibu.daemon.metrics.drop_log import CountedDrops
 from ipoibu.daemon.tables.register import TABLES
 from ipoibu.daemon.tables.table import CoreTable, Table
-from tests.unit.tables import engine, ethernet, host, peers
+from tests.unit.tables import engine, ethernet, host, peers, sockets
 from tests.unit.tables.filling import Filling
 
 ROOT: Final = Path(__file__).parents[3]
@@ -29,6 +29,7 @@ FILLINGS: Final[dict[str, type[Filling]]] = {
     **ethernet.FILLINGS,
     **host.FILLINGS,
     **peers.FILLINGS,
+    **sockets.FILLINGS,
 }
 PYTHON: Final = [it for it in TABLES if not isinstance(it, CoreTable)]
 CORE: Final = [it for it in TABLES if isinstance(it, CoreTable)]
