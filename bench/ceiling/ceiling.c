@@ -70,7 +70,7 @@ static int wait_for_work(struct ceiling *self)
 {
     bool is_connected = self->packet_bytes != 0;
     bool may_read = !is_connected || ceiling_has_room(self);
-    bool waits = is_connected && self->connected.waiting > 0;
+    bool waits = is_connected && self->waiting > 0;
     struct pollfd fds[2] = {{.fd = self->udp, .events = POLLIN},
                             {.fd = may_read ? self->tun : -1, .events = POLLIN}};
     return poll(fds, 2, waits ? WAKE_MS : -1) < 0 && errno != EINTR ? -errno : 0;

@@ -60,14 +60,14 @@ struct ceiling {
     size_t train_bytes, each; /* received last; its packets, of which the last may be shorter */
     uint8_t train[1 << 16];
     union {
-        struct {
-            int error;        /* of the TUN */
-            uint32_t packets; /* of the train that is being made */
-            size_t bytes, each;
+        struct {                   /* datagram mode */
+            int error;             /* of the TUN */
+            uint32_t made_packets; /* of the train that is being made; its bytes, and a packet's */
+            size_t made_bytes, made_each;
             struct ipu_coalesce merge;
-            uint8_t frame[CEILING_FRAME], train[1 << 16];
-        } datagram;
-        struct {
+            uint8_t frame[CEILING_FRAME], made[1 << 16];
+        };
+        struct { /* connected mode */
             uint32_t train_packets, most_packets, slot_bytes;
             uint32_t oldest, waiting; /* of `kept`, a ring */
             uint32_t next_at;         /* in the window */
@@ -75,12 +75,12 @@ struct ceiling {
             struct ceiling_train kept[CEILING_KEPT];
             uint8_t window[CEILING_WINDOW];
             uint32_t expected_psn, msn; /* the receiver */
-            bool refused;               /* a gap, of which the sender knows */
+            bool gap;                   /* of which the sender knows */
             uint32_t pieces;            /* of the message that is being received */
             size_t collected;           /* of its bytes, those in `rest` */
             struct iovec iov[CEILING_PIECES];
             uint8_t rest[CEILING_FRAME]; /* of a message in several trains */
-        } connected;
+        };
     };
 };
 
@@ -101,8 +101,10 @@ int ceiling_run(struct ceiling *self);
 
 /* ---- wire.c: trains of packets, each with its ICRC ------------------------------------------- */
 
-/* Writes the ICRC behind the `bytes` of a packet, which begins with its BTH, and is padded. */
-void ceiling_seal(struct ceiling *self, uint8_t *packet, size_t bytes);
+/* Copies `bytes` of payload behind the `head` bytes of a packet, which begins with its BTH, then
+ * writes the padding and the ICRC. Returns the length of the packet. */
+size_t ceiling_seal(struct ceiling *self, uint8_t *packet, size_t head, const uint8_t *payload,
+                    size_t bytes);
 
 /* Sends packets of `each` bytes, of which the last may be shorter. Returns -EBADF when the socket
  * is closed; all other trouble loses the train, as a wire does. */

@@ -35,9 +35,9 @@ uint32_t ceiling_mtu(uint32_t packet_bytes)
 void ceiling_connected_init(struct ceiling *self)
 {
     uint32_t most = (CEILING_FRAME + self->packet_bytes - 1) / self->packet_bytes;
-    self->connected.train_packets = train_packets(self->packet_bytes);
-    self->connected.most_packets = most;
-    self->connected.slot_bytes = most * packet_stride(self->packet_bytes);
+    self->train_packets = train_packets(self->packet_bytes);
+    self->most_packets = most;
+    self->slot_bytes = most * packet_stride(self->packet_bytes);
 }
 
 /* ---- the sender ------------------------------------------------------------------------------ */
@@ -45,17 +45,16 @@ void ceiling_connected_init(struct ceiling *self)
 /* Returns where the next message goes; CEILING_WINDOW: there is no room. */
 static uint32_t next_slot(const struct ceiling *self)
 {
-    uint32_t first = self->connected.kept[self->connected.oldest].at,
-             end = self->connected.next_at + self->connected.slot_bytes;
-    if (self->connected.waiting == 0)
+    uint32_t first = self->kept[self->oldest].at, end = self->next_at + self->slot_bytes;
+    if (self->waiting == 0)
         return 0;
-    if (self->connected.waiting + self->connected.most_packets > CEILING_KEPT)
+    if (self->waiting + self->most_packets > CEILING_KEPT)
         return CEILING_WINDOW;
-    if (self->connected.next_at <= first)
-        return end <= first ? self->connected.next_at : CEILING_WINDOW;
+    if (self->next_at <= first)
+        return end <= first ? self->next_at : CEILING_WINDOW;
     if (end <= CEILING_WINDOW)
-        return self->connected.next_at;
-    return self->connected.slot_bytes <= first ? 0 : CEILING_WINDOW;
+        return self->next_at;
+    return self->slot_bytes <= first ? 0 : CEILING_WINDOW;
 }
 
 bool ceiling_has_room(const struct ceiling *self)
@@ -74,14 +73,13 @@ static uint8_t opcode_of(uint32_t i, uint32_t packets)
 
 static int send_train(struct ceiling *self, const struct ceiling_train *train)
 {
-    return ceiling_send(self, self->connected.window + train->at, train->bytes,
+    return ceiling_send(self, self->window + train->at, train->bytes,
                         packet_stride(self->packet_bytes));
 }
 
 static int end_train(struct ceiling *self, struct ceiling_train *train)
 {
-    self->connected.kept[(self->connected.oldest + self->connected.waiting++) % CEILING_KEPT] =
-        *train;
+    self->kept[(self->oldest + self->waiting++) % CEILING_KEPT] = *train;
     int error = send_train(self, train);
     *train = (struct ceiling_train){.at = train->at + train->bytes, .psn = self->psn};
     return error;
@@ -94,25 +92,22 @@ static int send_message(struct ceiling *self, uint32_t at, uint32_t len)
     struct ceiling_train train = {.at = at, .psn = self->psn};
     int error = 0;
     for (uint32_t i = 0; i < packets && error == 0; i++) {
-        uint8_t *packet = self->connected.window + at + i * packet_stride(self->packet_bytes);
+        uint8_t *packet = self->window + at + i * packet_stride(self->packet_bytes);
         uint32_t rest = len - i * self->packet_bytes;
         uint32_t n = rest < self->packet_bytes ? rest : self->packet_bytes;
-        uint8_t pad = -n & 3;
-        bool last = ++train.packets == self->connected.train_packets || i == packets - 1;
+        bool last = ++train.packets == self->train_packets || i == packets - 1;
         struct soft_roce roce = {.opcode = opcode_of(i, packets),
                                  .ack_request = last,
-                                 .pad_bytes = pad,
+                                 .pad_bytes = -n & 3,
                                  .pkey = 0xFFFF,
                                  .dest_qpn = CEILING_QPN,
                                  .psn = self->psn};
         size_t head = soft_roce_pack(packet, &roce);
-        memset(packet + head + n, 0, pad);
-        ceiling_seal(self, packet, head + n + pad);
-        train.bytes += (uint32_t)head + n + pad + SOFT_ICRC_BYTES;
+        train.bytes += (uint32_t)ceiling_seal(self, packet, head + n, NULL, 0);
         self->psn = (self->psn + 1) & PSN_MASK;
         error = last ? end_train(self, &train) : 0;
     }
-    self->connected.next_at = (train.at + 63) / 64 * 64;
+    self->next_at = (train.at + 63) / 64 * 64;
     return error;
 }
 
@@ -122,28 +117,27 @@ int ceiling_connected_send(struct ceiling *self, uint64_t now_ns)
     if (at == CEILING_WINDOW)
         return 0;
     struct iovec iov[CEILING_PIECES];
-    uint8_t *payload = self->connected.window + at + SOFT_ROCE_BTH_BYTES;
-    for (uint32_t i = 0; i < self->connected.most_packets; i++)
+    uint8_t *payload = self->window + at + SOFT_ROCE_BTH_BYTES;
+    for (uint32_t i = 0; i < self->most_packets; i++)
         iov[i] =
             (struct iovec){payload + i * packet_stride(self->packet_bytes), self->packet_bytes};
-    ssize_t len = readv(self->tun, iov, (int)self->connected.most_packets);
+    ssize_t len = readv(self->tun, iov, (int)self->most_packets);
     if (len < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     if ((size_t)len < IPU_VNET_LEN + IPU_IPV4_HEADER || !ipu_ip_is_v4(payload + IPU_TX_IP))
         return 1;
     soft_roce_put32(payload + IPU_TX_ENCAP, IPU_TYPE_IPV4 << 16);
-    if (self->connected.waiting == 0)
-        self->connected.since_ns = now_ns;
+    if (self->waiting == 0)
+        self->since_ns = now_ns;
     int error = send_message(self, at, (uint32_t)len);
     return error < 0 ? error : 1;
 }
 
 static int resend(struct ceiling *self, uint64_t now_ns)
 {
-    self->connected.since_ns = now_ns;
-    for (uint32_t i = 0; i < self->connected.waiting; i++) {
-        int error =
-            send_train(self, &self->connected.kept[(self->connected.oldest + i) % CEILING_KEPT]);
+    self->since_ns = now_ns;
+    for (uint32_t i = 0; i < self->waiting; i++) {
+        int error = send_train(self, &self->kept[(self->oldest + i) % CEILING_KEPT]);
         if (error < 0)
             return error;
         self->resent++;
@@ -153,21 +147,19 @@ static int resend(struct ceiling *self, uint64_t now_ns)
 
 int ceiling_resend_due(struct ceiling *self, uint64_t now_ns)
 {
-    return self->connected.waiting > 0 && now_ns - self->connected.since_ns >= RESEND_NS
-               ? resend(self, now_ns)
-               : 0;
+    return self->waiting > 0 && now_ns - self->since_ns >= RESEND_NS ? resend(self, now_ns) : 0;
 }
 
 /* Forgets the trains whose packets all come before `psn`. */
 static void acknowledge(struct ceiling *self, uint32_t psn, uint64_t now_ns)
 {
-    while (self->connected.waiting > 0) {
-        const struct ceiling_train *train = &self->connected.kept[self->connected.oldest];
+    while (self->waiting > 0) {
+        const struct ceiling_train *train = &self->kept[self->oldest];
         if (((psn - (train->psn + train->packets)) & PSN_MASK) >= PSN_HALF)
             return;
-        self->connected.oldest = (self->connected.oldest + 1) % CEILING_KEPT;
-        self->connected.waiting--;
-        self->connected.since_ns = now_ns;
+        self->oldest = (self->oldest + 1) % CEILING_KEPT;
+        self->waiting--;
+        self->since_ns = now_ns;
     }
 }
 
@@ -181,22 +173,21 @@ static int answer(struct ceiling *self, uint8_t syndrome, uint32_t psn)
                              .dest_qpn = CEILING_QPN,
                              .psn = psn & PSN_MASK,
                              .syndrome = syndrome,
-                             .msn = self->connected.msn};
-    ceiling_seal(self, packet, soft_roce_pack(packet, &roce));
+                             .msn = self->msn};
+    ceiling_seal(self, packet, soft_roce_pack(packet, &roce), NULL, 0);
     return ceiling_send(self, packet, sizeof packet, sizeof packet);
 }
 
 static int write_message(struct ceiling *self)
 {
-    const struct iovec *first = &self->connected.iov[0];
-    self->connected.msn++;
-    if (self->connected.pieces == 0 || first->iov_len < IPU_VNET_LEN + IPU_IPV4_HEADER ||
+    const struct iovec *first = &self->iov[0];
+    self->msn++;
+    if (self->pieces == 0 || first->iov_len < IPU_VNET_LEN + IPU_IPV4_HEADER ||
         soft_roce_get32((uint8_t *)first->iov_base + IPU_TX_ENCAP) != IPU_TYPE_IPV4 << 16) {
         self->refused++;
         return 0;
     }
-    bool failed =
-        writev(self->tun, self->connected.iov, (int)self->connected.pieces) < 0 && errno == EBADFD;
+    bool failed = writev(self->tun, self->iov, (int)self->pieces) < 0 && errno == EBADFD;
     return failed ? -EBADFD : 0;
 }
 
@@ -206,12 +197,12 @@ static int take_payload(struct ceiling *self, const struct soft_roce *packet, ui
 {
     int error = 0;
     if (packet->opcode == SOFT_ROCE_RC_SEND_FIRST || packet->opcode == SOFT_ROCE_RC_SEND_ONLY)
-        self->connected.pieces = 0, self->connected.collected = 0;
-    if (self->connected.pieces < CEILING_PIECES)
-        self->connected.iov[self->connected.pieces++] = (struct iovec){payload, bytes};
+        self->pieces = 0, self->collected = 0;
+    if (self->pieces < CEILING_PIECES)
+        self->iov[self->pieces++] = (struct iovec){payload, bytes};
     if (packet->opcode == SOFT_ROCE_RC_SEND_LAST || packet->opcode == SOFT_ROCE_RC_SEND_ONLY) {
         error = write_message(self);
-        self->connected.pieces = 0, self->connected.collected = 0;
+        self->pieces = 0, self->collected = 0;
     }
     return error;
 }
@@ -219,31 +210,30 @@ static int take_payload(struct ceiling *self, const struct soft_roce *packet, ui
 /* Keeps the pieces of a message that goes on in the next train. */
 static void collect(struct ceiling *self)
 {
-    for (uint32_t i = self->connected.collected > 0; i < self->connected.pieces; i++) {
-        size_t n = self->connected.iov[i].iov_len;
-        if (self->connected.collected + n > sizeof self->connected.rest)
+    for (uint32_t i = self->collected > 0; i < self->pieces; i++) {
+        size_t n = self->iov[i].iov_len;
+        if (self->collected + n > sizeof self->rest)
             break;
-        memcpy(self->connected.rest + self->connected.collected, self->connected.iov[i].iov_base,
-               n);
-        self->connected.collected += n;
+        memcpy(self->rest + self->collected, self->iov[i].iov_base, n);
+        self->collected += n;
     }
-    self->connected.pieces = 1;
-    self->connected.iov[0] = (struct iovec){self->connected.rest, self->connected.collected};
+    self->pieces = 1;
+    self->iov[0] = (struct iovec){self->rest, self->collected};
 }
 
 static int take_request(struct ceiling *self, const struct soft_roce *packet, uint8_t *payload,
                         size_t bytes)
 {
-    uint32_t ahead = (packet->psn - self->connected.expected_psn) & PSN_MASK;
+    uint32_t ahead = (packet->psn - self->expected_psn) & PSN_MASK;
     if (ahead >= PSN_HALF) /* a second time */
-        return packet->ack_request ? answer(self, 0, self->connected.expected_psn - 1) : 0;
+        return packet->ack_request ? answer(self, 0, self->expected_psn - 1) : 0;
     if (ahead > 0) {
-        bool known = self->connected.refused;
-        self->connected.refused = true;
-        return known ? 0 : answer(self, NAK_SEQUENCE, self->connected.expected_psn);
+        bool known = self->gap;
+        self->gap = true;
+        return known ? 0 : answer(self, NAK_SEQUENCE, self->expected_psn);
     }
-    self->connected.refused = false;
-    self->connected.expected_psn = (self->connected.expected_psn + 1) & PSN_MASK;
+    self->gap = false;
+    self->expected_psn = (self->expected_psn + 1) & PSN_MASK;
     int error = take_payload(self, packet, payload, bytes);
     if (error == 0 && packet->ack_request)
         error = answer(self, 0, packet->psn);
@@ -270,7 +260,7 @@ int ceiling_connected_take_untrusted(struct ceiling *self, uint64_t now_ns)
             self->refused++;
         }
     }
-    if (self->connected.pieces > 0)
+    if (self->pieces > 0)
         collect(self);
     return error;
 }

@@ -2,7 +2,6 @@
 #include "ceiling.h"
 
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "core/csum.h"
@@ -21,7 +20,7 @@ static void write_merged(void *context, const struct iovec *iov, uint32_t packet
     struct ceiling *self = context;
     (void)bytes;
     if (writev(self->tun, iov, (int)packets) < 0 && errno == EBADFD)
-        self->datagram.error = -errno;
+        self->error = -errno;
 }
 
 static bool admit(void *context, uint32_t sender, uint32_t packets)
@@ -32,27 +31,25 @@ static bool admit(void *context, uint32_t sender, uint32_t packets)
 
 void ceiling_datagram_init(struct ceiling *self)
 {
-    ipu_coalesce_init(&self->datagram.merge, IPU_COALESCE_TCP | IPU_COALESCE_UDP, write_merged,
-                      admit, self);
+    ipu_coalesce_init(&self->merge, IPU_COALESCE_TCP | IPU_COALESCE_UDP, write_merged, admit, self);
 }
 
 static int flush(struct ceiling *self)
 {
-    int error = self->datagram.bytes == 0 ? 0
-                                          : ceiling_send(self, self->datagram.train,
-                                                         self->datagram.bytes, self->datagram.each);
-    self->datagram.bytes = self->datagram.packets = 0;
+    int error = self->made_bytes == 0
+                    ? 0
+                    : ceiling_send(self, self->made, self->made_bytes, self->made_each);
+    self->made_bytes = self->made_packets = 0;
     return error;
 }
 
-/* Finishes the packet at the end of the train, whose IP packet stands in its place. Sends the train
- * when no other packet may follow. */
-static int add_packet(struct ceiling *self, uint32_t ip_bytes)
+/* Makes the packet at the end of the train, where `head` bytes of the IP packet stand. Sends the
+ * train when no other packet may follow. */
+static int add_packet(struct ceiling *self, uint32_t head, const uint8_t *payload, uint32_t len)
 {
-    uint8_t *packet = self->datagram.train + self->datagram.bytes;
-    uint8_t pad = -ip_bytes & 3;
+    uint8_t *packet = self->made + self->made_bytes;
     struct soft_roce roce = {.opcode = SOFT_ROCE_UD_SEND,
-                             .pad_bytes = pad,
+                             .pad_bytes = -(head + len) & 3,
                              .pkey = 0xFFFF,
                              .dest_qpn = CEILING_QPN,
                              .psn = self->psn++,
@@ -60,27 +57,23 @@ static int add_packet(struct ceiling *self, uint32_t ip_bytes)
                              .src_qpn = CEILING_QPN};
     size_t at = soft_roce_pack(packet, &roce);
     soft_roce_put32(packet + at, IPU_TYPE_IPV4 << 16);
-    memset(packet + HEAD_BYTES + ip_bytes, 0, pad);
-    size_t bytes = HEAD_BYTES + ip_bytes + pad;
-    ceiling_seal(self, packet, bytes);
-    bytes += SOFT_ICRC_BYTES;
-    if (self->datagram.packets == 0)
-        self->datagram.each = bytes;
-    self->datagram.bytes += bytes;
-    self->datagram.packets++;
-    bool full = self->datagram.packets == CEILING_TRAIN_PACKETS || bytes < self->datagram.each ||
-                self->datagram.bytes + self->datagram.each > CEILING_TRAIN_BYTES;
+    size_t bytes = ceiling_seal(self, packet, HEAD_BYTES + head, payload, len);
+    if (self->made_packets == 0)
+        self->made_each = bytes;
+    self->made_bytes += bytes;
+    self->made_packets++;
+    bool full = self->made_packets == CEILING_TRAIN_PACKETS || bytes < self->made_each ||
+                self->made_bytes + self->made_each > CEILING_TRAIN_BYTES;
     return full ? flush(self) : 0;
 }
 
 static int send_cut(struct ceiling *self, struct ipu_segment *segment)
 {
     while (segment->left > 0) {
-        uint8_t *ip = self->datagram.train + self->datagram.bytes + HEAD_BYTES;
+        uint8_t *ip = self->made + self->made_bytes + HEAD_BYTES;
         const uint8_t *payload;
         uint32_t n = ipu_segment_next(segment, ip, &payload);
-        memcpy(ip + segment->head_len, payload, n);
-        int error = add_packet(self, segment->head_len + n);
+        int error = add_packet(self, segment->head_len, payload, n);
         if (error < 0)
             return error;
     }
@@ -89,20 +82,19 @@ static int send_cut(struct ceiling *self, struct ipu_segment *segment)
 
 int ceiling_datagram_send(struct ceiling *self)
 {
-    uint8_t *ip = self->datagram.frame + IPU_VNET_LEN;
-    ssize_t len = read(self->tun, self->datagram.frame, sizeof self->datagram.frame);
+    uint8_t *ip = self->frame + IPU_VNET_LEN;
+    ssize_t len = read(self->tun, self->frame, sizeof self->frame);
     if (len < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     if ((size_t)len < IPU_VNET_LEN + IPU_IPV4_HEADER || !ipu_ip_is_v4(ip))
         return 1;
     struct ipu_segment segment;
     int error = 0;
-    if (ipu_segment_init(&segment, self->datagram.frame, (size_t)len, CEILING_MTU) == 0) {
+    if (ipu_segment_init(&segment, self->frame, (size_t)len, CEILING_MTU) == 0) {
         error = send_cut(self, &segment);
     } else if ((size_t)len <= IPU_VNET_LEN + CEILING_MTU &&
-               ipu_csum_complete(self->datagram.frame, (size_t)len) == 0) {
-        memcpy(self->datagram.train + HEAD_BYTES, ip, (size_t)len - IPU_VNET_LEN);
-        error = add_packet(self, (uint32_t)len - IPU_VNET_LEN);
+               ipu_csum_complete(self->frame, (size_t)len) == 0) {
+        error = add_packet(self, 0, ip, (uint32_t)len - IPU_VNET_LEN);
         error = error < 0 ? error : flush(self);
     }
     return error < 0 ? error : 1;
@@ -119,11 +111,11 @@ int ceiling_datagram_take_untrusted(struct ceiling *self)
         if (packet.opcode == SOFT_ROCE_UD_SEND && packet.qkey == QKEY &&
             bytes >= IPU_ENCAP_LEN + IPU_IPV4_HEADER &&
             soft_roce_get32(payload) == IPU_TYPE_IPV4 << 16)
-            ipu_coalesce_add_untrusted(&self->datagram.merge, 0, payload + IPU_ENCAP_LEN,
+            ipu_coalesce_add_untrusted(&self->merge, 0, payload + IPU_ENCAP_LEN,
                                        bytes - IPU_ENCAP_LEN);
         else
             self->refused++;
     }
-    ipu_coalesce_flush(&self->datagram.merge);
-    return self->datagram.error;
+    ipu_coalesce_flush(&self->merge);
+    return self->error;
 }

@@ -29,13 +29,22 @@ static uint32_t seed_of(struct ceiling *self, bool received, size_t bytes)
     return kept->seed;
 }
 
-void ceiling_seal(struct ceiling *self, uint8_t *packet, size_t bytes)
+size_t ceiling_seal(struct ceiling *self, uint8_t *packet, size_t head, const uint8_t *payload,
+                    size_t bytes)
 {
-    uint32_t seed = seed_of(self, false, bytes + SOFT_ICRC_BYTES);
+    size_t len = head + bytes, pad = -len & 3;
+    uint32_t crc = seed_of(self, false, len + pad + SOFT_ICRC_BYTES);
     uint8_t masked = packet[SOFT_ROCE_MASKED_BYTE];
     packet[SOFT_ROCE_MASKED_BYTE] = 0xFF;
-    soft_roce_put32le(packet + bytes, soft_crc32_update(seed, packet, bytes));
+    crc = soft_crc32_update(crc, packet, head);
     packet[SOFT_ROCE_MASKED_BYTE] = masked;
+    if (bytes > 0)
+        crc = soft_crc32_copy(crc, packet + head, payload, bytes);
+    memset(packet + len, 0, pad);
+    if (pad > 0)
+        crc = soft_crc32_update(crc, packet + len, pad);
+    soft_roce_put32le(packet + len + pad, crc);
+    return len + pad + SOFT_ICRC_BYTES;
 }
 
 int ceiling_send(const struct ceiling *self, const void *train, size_t bytes, size_t each)
