@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from scapy.layers.inet import IP, TCP
@@ -14,6 +17,7 @@ from scapy.packet import Raw
 
 from ipoibu.bench._ceiling import Ceiling, mtu
 from ipoibu.bench.stream import UDP_GRO
+from tests.doubles.packets import until
 from tests.unit.core.test_pump_offload import NEEDS_CSUM, TCPV4, VNET, check_whole, super_frame
 
 MSS = 2044 - 40
@@ -60,9 +64,33 @@ def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
         yield first, second
 
 
-def settle(ends: Ends, now_ns: int = 0) -> None:
-    while sum(end.ceiling.step(now_ns) for end in ends):
-        pass
+def now() -> int:
+    return time.monotonic_ns()
+
+
+def exchange(ends: Ends, count: int, clock: Callable[[], int] = now) -> list[bytes]:
+    """Step both until the second end's kernel has so many frames."""
+    frames: list[bytes] = []
+
+    def is_there() -> bool:
+        for end in ends:
+            end.ceiling.step(clock())
+        frames.extend(ends[1].took())
+        return len(frames) >= count
+
+    until(is_there)
+    return frames
+
+
+def refused(end: End, count: int) -> bool:
+    end.ceiling.step(0)
+    return end.ceiling.trouble[0] == count
+
+
+def received(end: End, timeout_s: float = 20) -> bytes:
+    """Take a train away before the end does."""
+    assert select.select([end.udp], [], [], timeout_s)[0]
+    return end.udp.recv(1 << 16)
 
 
 def frame(payload: bytes, number: int = 0) -> bytes:
@@ -84,8 +112,7 @@ SHORTER = LONG[: 29 * MSS]  # a train everywhere
 def test_a_super_frame_arrives_as_one(ends: Ends) -> None:
     first, second = ends
     first.tun.send(frame(LONG))
-    settle(ends)
-    (taken,) = second.took()
+    (taken,) = exchange(ends, 1)
     assert payload_of(taken) == LONG
     assert VNET.unpack(taken[:16])[:2] == (NEEDS_CSUM, TCPV4)
     assert VNET.unpack(taken[:16])[3] == MSS
@@ -94,10 +121,8 @@ def test_a_super_frame_arrives_as_one(ends: Ends) -> None:
 
 @pytest.mark.parametrize("ends", [0], indirect=True)
 def test_packets_of_datagrams_are_whole_packets_of_ip(ends: Ends) -> None:
-    first, second = ends
-    first.tun.send(frame(b"odd"))
-    settle(ends)
-    (taken,) = second.took()
+    ends[0].tun.send(frame(b"odd"))
+    (taken,) = exchange(ends, 1)
     assert VNET.unpack(taken[:16]) == (0, 0, 0, 0, 0, 0)
     check_whole(taken[16:])
 
@@ -107,6 +132,7 @@ def test_datagrams_have_the_lengths_of_the_protocol(ends: Ends) -> None:
     first, second = ends
     first.tun.send(frame(LONG))
     first.ceiling.step(0)
+    assert select.select([second.udp], [], [], 20)[0]
     train, control, _, _ = second.udp.recvmsg(1 << 16, 64)
     assert len(train) == 31 * (12 + 8 + 4 + 2044 + 4)
     assert int.from_bytes(control[0][2][:4], "little") == 12 + 8 + 4 + 2044 + 4
@@ -115,13 +141,12 @@ def test_datagrams_have_the_lengths_of_the_protocol(ends: Ends) -> None:
 @pytest.mark.parametrize("ends", CONNECTED, indirect=True)
 @pytest.mark.parametrize("length", [1, MSS, 31 * MSS, 65535 - 40])
 def test_a_message_of_any_length_crosses_whole(ends: Ends, length: int) -> None:
-    first, second = ends
     payload = random.Random(length).randbytes(length)
+    taken = []
     for number in range(40):  # more than the window holds
-        first.tun.send(frame(payload, number))
-        first.ceiling.step(0)
-        second.ceiling.step(0)
-    taken = second.took()
+        ends[0].tun.send(frame(payload, number))
+        taken += exchange(ends, 0)
+    taken += exchange(ends, 40 - len(taken))
     assert [IP(each[16:36]).id for each in taken] == list(range(40))
     assert {payload_of(each) for each in taken} == {payload}
     assert all(each[:12] == frame(payload)[:12] for each in taken)
@@ -132,10 +157,9 @@ def test_a_lost_train_is_sent_again_in_its_place(ends: Ends) -> None:
     first, second = ends
     for number in range(3):
         first.tun.send(frame(SHORTER, number))
-    first.ceiling.step(0)
-    second.udp.recv(1 << 16)  # lost
-    settle(ends)
-    assert [IP(each[16:36]).id for each in second.took()] == [0, 1, 2]
+    first.ceiling.step(now())
+    received(second)  # lost
+    assert [IP(each[16:36]).id for each in exchange(ends, 3)] == [0, 1, 2]
     assert first.ceiling.trouble[1] > 0
 
 
@@ -144,15 +168,12 @@ def test_the_last_train_is_sent_again_in_time(ends: Ends) -> None:
     first, second = ends
     first.tun.send(frame(SHORTER))
     first.ceiling.step(0)
-    second.udp.recv(1 << 16)  # lost
-    settle(ends, RESEND_NS - 1)
-    assert second.took() == []
-    settle(ends, RESEND_NS)
-    (taken,) = second.took()
+    received(second)  # lost
+    first.ceiling.step(RESEND_NS - 1)
+    assert first.ceiling.trouble[1] == 0
+    (taken,) = exchange(ends, 1, lambda: RESEND_NS)
     assert payload_of(taken) == SHORTER
-    first.udp.send(b"")
-    settle(ends, 3 * RESEND_NS)
-    assert (second.took(), first.ceiling.trouble[1]) == ([], 1)
+    assert first.ceiling.trouble[1] == 1
 
 
 @pytest.mark.parametrize("ends", [0, *CONNECTED], indirect=True)
@@ -161,12 +182,11 @@ def test_a_damaged_packet_is_refused(ends: Ends, place: int) -> None:
     first, second = ends
     first.tun.send(frame(b"a packet"))
     first.ceiling.step(0)
-    packet = bytearray(second.udp.recv(1 << 16))
+    packet = bytearray(received(second))
     packet[place] ^= 0x40
     first.udp.send(packet)
-    settle(ends)
+    until(lambda: refused(second, 1))
     assert second.took() == []
-    assert second.ceiling.trouble[0] == 1
 
 
 @pytest.mark.parametrize("ends", [0, *CONNECTED], indirect=True)
@@ -175,7 +195,7 @@ def test_bytes_of_anyone_are_refused(ends: Ends) -> None:
     random_ = random.Random(2)
     for length in range(120):
         first.udp.send(random_.randbytes(length))
-        settle(ends)
+        until(partial(refused, second, length))
     assert second.took() == []
 
 
