@@ -11,7 +11,9 @@ Where to look:
 - `ends`: the part of a socket by which it is found
 - `host`: the way of received packets to the sockets
 - `network`: what the sockets of an endpoint share
+- `udp_socket`: a blocking socket, with batches
 - `loop_receiver`: takes the endpoint's packets on an event loop
+- `thread_receiver`: takes them on the threads that wait
 - `ports`: which socket gets a datagram
 - `groups`: multicast groups of a socket, with source filters
 - `reassembly`: fragments
@@ -31,5 +33,6 @@ from ipoibu.aio.creation import create_datagram_endpoint
 from ipoibu.aio.host import stats
 from ipoibu.aio.loop import with_datagrams
 from ipoibu.aio.transport import DatagramTransport
+from ipoibu.aio.udp_socket import UdpSocket
 
-__all__ = ["DatagramTransport", "create_datagram_endpoint", "stats", "with_datagrams"]
+__all__ = ["DatagramTransport", "UdpSocket", "create_datagram_endpoint", "stats", "with_datagrams"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Final
 
@@ -130,6 +131,20 @@ class Socket(Ends):
         if way.headers and len(payload) <= way.room:
             return self._host.endpoint.packet_queue.send_datagrams(way.headers, (payload,)) == 1
         return self._send_otherwise(way, bytes(payload))
+
+    def send_batch(
+        self,
+        payloads: Sequence[bytes | bytearray | memoryview],
+        address: SocketAddress | None = None,
+    ) -> int:
+        """Queue datagrams to one destination, in order; return how many fitted, counted from the first."""
+        way = self.way_to(address)
+        if way.headers and (not payloads or max(map(len, payloads)) <= way.room):
+            return self._host.endpoint.packet_queue.send_datagrams(way.headers, payloads)
+        for done, payload in enumerate(payloads):
+            if not self.send(bytes(payload), address):
+                return done
+        return len(payloads)
 
     def has_sent_to(self, place: Place) -> bool:
         """Return whether an error about a datagram to this place may be true."""

@@ -33,6 +33,7 @@ class Host(Network):
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self.receiver: object = None
+        self.starting = threading.RLock()  # of a receiver, by whichever thread
         self._reassembly = Reassembly(self.counts)
         self._icmp = Icmp(self)
         self._link_mtu = 0

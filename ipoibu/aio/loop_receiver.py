@@ -24,13 +24,13 @@ class LoopReceiver:
     @classmethod
     def of(cls, host: Host, loop: asyncio.AbstractEventLoop) -> LoopReceiver:
         """Return the receiver of this host, which runs on `loop`; `UsageError` if it runs elsewhere."""
-        receiver = host.receiver
-        if isinstance(receiver, cls) and receiver._loop is loop:
+        with host.starting:
+            receiver = host.receiver
+            if not isinstance(receiver, cls) or receiver._loop is not loop:
+                refuse_other_receiver(host, None, "those of this event loop")
+                receiver = cls(host, loop)
+                receiver._start()
             return receiver
-        refuse_other_receiver(host, None, "those of this event loop")
-        receiver = cls(host, loop)
-        receiver._start()
-        return receiver
 
     def _start(self) -> None:
         self._host.start()

@@ -167,6 +167,7 @@ PROGRAMS: Final = {
         "tests/unit/test_blocks.py",
         "docs/understand/adding-a-fabric.md",
     ),
+    "docs/use/aio.md": ("tests/unit/test_examples.py", "aio.md"),
     "docs/use/dhcp.md": ("tests/netns/test_dhcp.py", "docs/use/dhcp.md"),
     "docs/use/embedding.md": ("tests/unit/test_examples.py", "embedding.md"),
     "docs/use/lab-wire.md": ("tests/lab/test_impairment.py", 'lab.impair("loss 20%", "a")'),

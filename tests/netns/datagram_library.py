@@ -80,7 +80,7 @@ async def plain_client(own: str, peer: str, options: dict[str, str]) -> str:
 
 
 async def quic_server(own: str, options: dict[str, str]) -> None:
-    from aioquic.asyncio import serve
+    from aioquic.asyncio.server import serve
     from aioquic.quic.configuration import QuicConfiguration
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -97,7 +97,7 @@ async def quic_server(own: str, options: dict[str, str]) -> None:
 
 
 async def quic_client(own: str, peer: str, options: dict[str, str]) -> str:
-    from aioquic.asyncio import connect
+    from aioquic.asyncio.client import connect
     from aioquic.quic.configuration import QuicConfiguration
 
     configuration = QuicConfiguration(is_client=True)
@@ -148,7 +148,7 @@ async def coap_server(own: str, options: dict[str, str]) -> None:
     import aiocoap
     from aiocoap.resource import Resource, Site
 
-    class Echo(Resource):
+    class Echo(Resource):  # type: ignore[misc]
         async def render_put(self, request: Any) -> Any:
             return aiocoap.Message(code=aiocoap.CHANGED, payload=request.payload[::-1])
 

@@ -106,7 +106,7 @@ def exchange(
         assert serving.stdout is not None
         assert serving.stderr is not None
         try:
-            first = serving.stdout.readline()
+            first = str(serving.stdout.readline())
             assert first == "ready\n", serving.stderr.read()
             done = client.run(command("client", client_stack, client, server), timeout_s=150)
         finally:

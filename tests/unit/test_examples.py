@@ -50,7 +50,7 @@ def test_frames_are_read_where_they_arrived() -> None:
 @pytest.mark.parametrize("name", ["embedding.md", "aio.md"])
 def test_the_program_of_a_page_prints_what_it_says(name: str) -> None:
     page = (EXAMPLES.parent / "use" / name).read_text(encoding="utf-8")
-    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    program, *_ = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (printed,) = re.findall(r"^It prints:\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False

@@ -53,6 +53,16 @@ SOCKETS: Final = (
         uncounted="nothing is lost",
     ),
     Table(
+        "datagrams that a blocking socket has not read",
+        ("aio/thread_receiver.py:Mailbox._datagrams",),
+        (Filler.LINK,),
+        limits.AIO_RECEIVE_BYTES,
+        2,
+        "the new one goes",
+        "receive_full",
+        unit="bytes of each socket",
+    ),
+    Table(
         "datagrams of an endpoint to itself",
         ("aio/network.py:Network._local",),
         (Filler.OWNER,),

@@ -14,10 +14,13 @@ from ipoibu.aio.datagram_socket import Socket
 from ipoibu.aio.host import Host
 from ipoibu.aio.path_mtu import PathMtus
 from ipoibu.aio.reassembly import Reassembly
+from ipoibu.aio.thread_receiver import Mailbox
 from ipoibu.base.limits import (
     AIO_DESTINATIONS_MAX,
     AIO_FLOWS_MAX,
     AIO_LOCAL_MAX,
+    AIO_RECEIVE_BYTES,
+    AIO_RECEIVE_OVERHEAD_BYTES,
     PATH_MTU_MAX,
     REASSEMBLY_BYTES,
     REASSEMBLY_MAX,
@@ -109,6 +112,28 @@ class ToOurselves(_OfSocket):
         return self._got == self.cap and len(self) == 1
 
 
+class Unread(Filling):
+    entries_each = 1024 + AIO_RECEIVE_OVERHEAD_BYTES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cap = AIO_RECEIVE_BYTES
+        self._table = Mailbox(self.counts)
+
+    def add(self, number: int) -> None:
+        self._table.put([bytes(1024)], ("10.0.0.2", number))
+
+    def __len__(self) -> int:
+        return self._table._held_bytes
+
+    def admits_honest(self) -> bool:
+        """The socket reads."""
+        self._table.take(1)
+        before = len(self._table)
+        self.add(HONEST)
+        return len(self._table) == before + 1
+
+
 class MissingFragments(Filling):
     """A host sends first fragments, and nothing else."""
 
@@ -157,5 +182,6 @@ FILLINGS: dict[str, type[Filling]] = {
     "packets of which fragments are missing": MissingFragments,
     "path MTUs": ReportedMtus,
     "destinations of a socket": Destinations,
+    "datagrams that a blocking socket has not read": Unread,
     "datagrams of an endpoint to itself": ToOurselves,
 }
