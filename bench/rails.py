@@ -19,7 +19,10 @@ from typing import Any
 from ipoibu.bench.environment import environment
 from ipoibu.lab.machines.judge import PORT, SCRIPTS
 from ipoibu.lab.machines.kernels import find_kernel
-from ipoibu.lab.machines.runner import SCENARIOS, run, shell, source
+from ipoibu.lab.machines.lab import Lab
+from ipoibu.lab.machines.plan import NO_FABRIC
+from ipoibu.lab.machines.roles import play
+from ipoibu.lab.machines.runner import SCENARIOS, source
 
 CONTENDERS = ("bond", "ipoibu")
 PING_MS = 5
@@ -31,13 +34,8 @@ def lost(kernel: Path, contender: str, rounds: int) -> list[int]:
     script = source(*SCRIPTS, SCENARIOS / "rails_host.sh") + f"rails {contender} {rounds}"
     with tempfile.TemporaryDirectory(prefix="ipoibu-bench-") as name:
         directory = Path(name)
-        for result in run(
-            kernel,
-            [shell(script)] * 2,
-            directory=directory,
-            timeout_s=120 + 15 * rounds,
-            kernel_arguments=[PORT] * 2,
-        ):
+        lab = Lab(kernel=kernel, fabric=NO_FABRIC, output=directory, kernel_arguments=[PORT] * 2)
+        for result in play(lab, [script] * 2, 120 + 15 * rounds):
             result.check()
         return [_lost((directory / f"ping-{round_}").read_text()) for round_ in range(rounds)]
 

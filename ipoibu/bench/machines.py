@@ -28,7 +28,10 @@ from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.judge import PORT, SCRIPTS
 from ipoibu.lab.machines.kernels import find_kernel
-from ipoibu.lab.machines.runner import SCENARIOS, run, shell, source
+from ipoibu.lab.machines.lab import Lab
+from ipoibu.lab.machines.plan import NO_FABRIC
+from ipoibu.lab.machines.roles import play
+from ipoibu.lab.machines.runner import SCENARIOS, source
 
 TICK_NS: Final = 1e9 / 100  # of /proc/stat: USER_HZ
 IDLE: Final = (3, 4)  # its columns idle and iowait
@@ -98,14 +101,13 @@ def _take(kernel: Path, turn: Turn, seconds: int) -> Sample:
     script = source(*SCRIPTS, SCENARIOS / "bench_host.sh") + "call verbs_machine:on_the_wire\n"
     script += f"bench {turn.contender} {turn.mode} {seconds}"
     with work_directory("bench") as directory:
-        results = run(
-            kernel,
-            [shell(script)] * 2,
-            directory=directory,
-            timeout_s=120 + 4 * seconds,
+        lab = Lab(
+            kernel=kernel,
+            fabric=NO_FABRIC,
+            output=directory,
             kernel_arguments=[turn.arguments] * 2,
         )
-        for result in results:
+        for result in play(lab, [script] * 2, 120 + 4 * seconds):
             result.check()
         return read(directory, seconds)
 

@@ -32,9 +32,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         usage="ipoibu lab [options] [doctor | kernel ... | userland ...] [-- COMMAND ...]",
         description="Build hosts in network namespaces, each with an interface ib0; check that"
         " they reach each other (--check), run COMMAND in the first one, or wait for Ctrl-C."
-        " With --guests N: boot virtual machines, a to h, with the kernel's own ib_ipoib or with ipoibu; run"
-        " scripts in them (--run), and COMMAND in the first one. With --guests alone: two machines, ipoibu in"
-        " one; show the link, check it or run COMMAND.",
+        " With --guests: boot virtual machines, a to h, with the kernel's own ib_ipoib or with ipoibu; check"
+        " that they reach each other (--check), run scripts in them (--run), and COMMAND in the first one.",
     )
     lab_machines.add(parser)
     parser.add_argument(
@@ -43,18 +42,19 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--device",
         metavar="DEV",
-        help="soft: the built-in HCA; with --guests rxe0 (default), soft:vec0 or siw0",
+        help="soft: the built-in HCA; with --guests rxe0, soft:vec0 or siw0: ipoibu on that in every other"
+        " machine, beginning with a, and ib_ipoib in the others; on siw0 ipoibu in all",
     )
     parser.add_argument(
         "--fabric",
         metavar="FABRIC",
         help="the fabric: roce, the default, or ib: OpenSM manages a fabric that ibsim simulates; with"
-        " --guests N ib, the default, roce or iwarp",
+        " --guests ib, the default, roce, iwarp, or none: no RDMA device",
     )
     parser.add_argument(
         "--partitions",
         metavar="FILE",
-        help="a partitions.conf: with ib for OpenSM to read, with roce as for `up`; with --guests N and ib it"
+        help="a partitions.conf: with ib for OpenSM to read, with roce as for `up`; with --guests and ib it"
         " fills the ports' P_Key tables, and full members have a child interface",
     )
     parser.add_argument(
@@ -67,7 +67,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="check ping, multicast and TCP between the hosts; exit code 1 if a check fails",
+        help="check ping, multicast and TCP between the hosts, and with --guests restarts, each machine with"
+        " the next one; exit code 1 if a check fails",
     )
     parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
     parser.set_defaults(run=run)

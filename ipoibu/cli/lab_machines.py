@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`ipoibu lab --guests N`: virtual machines with InfiniBand, which run scripts; without a number, ipoibu and
-the kernel's own ib_ipoib in two machines, on one link."""
+"""`ipoibu lab --guests N`: virtual machines with InfiniBand, which run scripts."""
 
 from __future__ import annotations
 
 import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ipoibu.base.errors import UsageError
 from ipoibu.cli.interrupts import Interrupts
@@ -16,14 +15,15 @@ from ipoibu.cli.options import given
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from ipoibu.lab import Lab, LabError
-    from ipoibu.lab.machines.link import Link
+    from ipoibu.lab import Lab, LabError, Machine
+    from ipoibu.lab.machines.check import Outcome
+    from ipoibu.lab.machines.live import Live
+    from ipoibu.lab.machines.roles import Script
     from ipoibu.lab.machines.runner import Result
 
 _OF_NAMESPACES: Final = ("hosts", "underlay")
-# These need a number of machines.
+# These need --guests.
 _OF_MACHINES: Final = (
     "kernel",
     "flavour",
@@ -54,10 +54,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--guests",
         nargs="?",
-        const="",
+        const="2",
         metavar="N",
-        help="boot N virtual machines, 1 to 8, called a to h; without N the two of a link to look at. The"
-        " first run may build their kernel, in minutes",
+        help="boot N virtual machines, 1 to 8, called a to h; two without N. The first run may build their"
+        " kernel, in minutes",
     )
     group.add_argument("--kernel", metavar="V", help="the release of Linux, such as 6.1, or newest")
     group.add_argument(
@@ -139,7 +139,7 @@ def refuse_without_guests(options: argparse.Namespace) -> None:
     """`UsageError` for an option of machines."""
     for name in _OF_MACHINES:
         if vars(options)[name]:
-            raise UsageError(f"--{_option(name)} needs --guests N")
+            raise UsageError(f"--{_option(name)} needs --guests")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -148,7 +148,7 @@ def run(options: argparse.Namespace) -> int:
     refused += [name for name in given(options, "lab") if name != "mode"]
     if refused:
         raise UsageError(f"--{refused[0]} is not for --guests")
-    return _run_lab(options) if options.guests else _run_link(options)
+    return _run_lab(options)
 
 
 def _option(name: str) -> str:
@@ -156,55 +156,33 @@ def _option(name: str) -> str:
 
 
 def _run_lab(options: argparse.Namespace) -> int:
-    from ipoibu.lab import Lab, LabError
+    from ipoibu.lab import LabError
     from ipoibu.lab.machines.live import Live
     from ipoibu.lab.machines.plan import NAMES
-    from ipoibu.lab.machines.roles import Roles, Script
-    from ipoibu.lab.machines.runner import MEMORY_MIB
+    from ipoibu.lab.machines.roles import Roles
     from ipoibu.lab.machines.terminal import check_terminal, interact
 
-    _refuse_with_number(options)
+    if options.tap and options.json:
+        raise UsageError("--tap and --json are two reports: stdout has room for one")
     guests = _number("guests", options.guests, len(NAMES))
-    names = NAMES[:guests]
-    scripts = [Script.parse(text, names) for text in options.run_scripts or ()]
-    if options.rest:
-        scripts.append(Script("a", words=tuple(options.rest)))
+    scripts = _scripts(options, NAMES[:guests])
     if options.shell is not None:
-        if options.shell not in tuple(names):
-            raise UsageError(f"--shell {options.shell!r}: the roles are {', '.join(names)}")
         check_terminal()
     timeout_s: float | None = _TIMEOUT_S if options.timeout is None else _seconds(options.timeout)
     live = Live(sys.stdout.buffer, with_names=bool(options.run_scripts))
-    if options.tap or options.json:
-        live.pause()
+    live.pause()
     roles = Roles(scripts)
+    checks: list[Outcome] = []
     failure: LabError | None = None
     code = 0
     with _junit_file(options) as junit_file, Interrupts() as interrupts:
-        lab = Lab(
-            guests,
-            kernel=options.kernel,
-            flavour=options.flavour,
-            init=options.init or "lab",
-            ipoib=options.ipoib or "kernel",
-            fabric=options.fabric or "ib",
-            mode=options.mode or "datagram",
-            partitions=options.partitions,
-            sm=0 if options.sm is None else _number("sm", options.sm, guests),
-            share=options.share,
-            output=options.output,
-            memory=MEMORY_MIB if options.memory is None else _number("memory", options.memory),
-            userland=options.userland,
-            capture=options.capture,
-            impair=options.impair or (),
-            tolerate_warnings=bool(options.tolerate_warnings),
-            print_output=live,
-        )
+        lab = _lab(options, guests, live)
         try:
             with lab:
                 interrupts.check()
-                if not scripts and options.shell is None:
-                    _introduce(lab, quiet=options.tap or options.json)
+                _look(lab, options, checks, has_scripts=bool(scripts))
+                if not (options.tap or options.json):
+                    live.resume()
                 if roles.run(lab, timeout_s) and options.shell is not None:
                     live.pause()
                     code = interact(lab[options.shell])
@@ -220,26 +198,78 @@ def _run_lab(options: argparse.Namespace) -> int:
         results = roles.results(lab)
         code = roles.status(lab) or code
         if options.json:
-            _print_json(lab, results, code, failure)
+            _print_json(lab, results, code, failure, checks if options.check else None)
         _report(options, junit_file, results, failure)
     for failed in (it for it in results if it.failure is not None and it.culprit is None):
         print(f"ipoibu lab: machine {failed.name}: {failed.failure}", file=sys.stderr)
     return code
 
 
-def _refuse_with_number(options: argparse.Namespace) -> None:
-    """`UsageError` for what only --guests without a number has, and for two reports on one stdout."""
-    for name in ("device", "check"):
-        if vars(options)[name]:
-            raise UsageError(f"--{name} is for --guests without a number")
-    if options.tap and options.json:
-        raise UsageError("--tap and --json are two reports: stdout has room for one")
+def _scripts(options: argparse.Namespace, names: str) -> list[Script]:
+    """Return the scripts of --run, and COMMAND."""
+    from ipoibu.lab.machines.roles import Script
+
+    scripts = [Script.parse(text, names) for text in options.run_scripts or ()]
+    if options.rest:
+        scripts.append(Script("a", words=tuple(options.rest)))
+    if options.shell is not None and options.shell not in tuple(names):
+        raise UsageError(f"--shell {options.shell!r}: the roles are {', '.join(names)}")
+    return scripts
 
 
-def _print_json(lab: Lab, results: Sequence[Result], status: int, failure: LabError | None) -> None:
+def _lab(options: argparse.Namespace, guests: int, live: Live) -> Lab:
+    from ipoibu.lab import Lab
+    from ipoibu.lab.machines.runner import MEMORY_MIB
+
+    lab = Lab(
+        guests,
+        kernel=options.kernel,
+        flavour=options.flavour,
+        init=options.init or "lab",
+        ipoib=options.ipoib,
+        fabric=options.fabric,
+        device=options.device,
+        mode=options.mode or "datagram",
+        partitions=options.partitions,
+        sm=0 if options.sm is None else _number("sm", options.sm, guests),
+        share=options.share,
+        output=options.output,
+        memory=MEMORY_MIB if options.memory is None else _number("memory", options.memory),
+        userland=options.userland,
+        capture=options.capture,
+        impair=options.impair or (),
+        tolerate_warnings=bool(options.tolerate_warnings),
+        print_output=live,
+    )
+    if options.check and sum(it.interface == "ib0" for it in lab.plans) < 2:
+        raise UsageError("--check needs two machines with IP over InfiniBand")
+    return lab
+
+
+def _look(
+    lab: Lab, options: argparse.Namespace, checks: list[Outcome], *, has_scripts: bool
+) -> None:
+    """Check the machines of a lab, or show them where nothing else is asked for."""
+    is_quiet = options.tap or options.json
+    if options.check:
+        _check(lab, checks, quiet=is_quiet)
+    elif not has_scripts and options.shell is None:
+        _introduce(lab, quiet=is_quiet)
+
+
+def _print_json(
+    lab: Lab,
+    results: Sequence[Result],
+    status: int,
+    failure: LabError | None,
+    checks: Sequence[Outcome] | None,
+) -> None:
     from ipoibu.lab.machines.json_report import as_json
 
-    print(json.dumps(as_json(lab.plans, results, status, failure), indent=2), flush=True)
+    report = as_json(lab.plans, results, status, failure)
+    if checks is not None:
+        report["checks"] = [outcome.as_dict() for outcome in checks]
+    print(json.dumps(report, indent=2), flush=True)
 
 
 def _junit_file(options: argparse.Namespace) -> AbstractContextManager[BinaryIO | None]:
@@ -268,15 +298,43 @@ def _report(
         sys.stdout.write(tap(results))
 
 
+def _check(lab: Lab, checks: list[Outcome], *, quiet: bool) -> None:
+    """Let machines try everything towards each other, and print what they could do; `LabError` if not all."""
+    from ipoibu.lab import LabError
+    from ipoibu.lab.machines.check import check
+
+    for outcome in check(lab):
+        checks.append(outcome)
+        if not quiet:
+            print(outcome, flush=True)
+        if not outcome.ok:
+            print(outcome.detail, file=sys.stderr, flush=True)
+    failed = sum(not outcome.ok for outcome in checks)
+    if failed:
+        raise LabError(f"{failed} of {len(checks)} checks failed")
+    if not quiet:
+        print(f"all {len(checks)} checks passed", flush=True)
+
+
 def _introduce(lab: Lab, *, quiet: bool) -> None:
-    """Print each machine with its addresses, as it says itself, and its reach."""
-    for machine in lab.guests:
+    """Print each machine with its interface, as it says itself, and whom the first one reaches."""
+
+    def show(machine: Machine, command: str) -> None:
+        said = machine.succeed(command)
+        if not quiet:
+            print(f"$ {command}\n{said}", flush=True)
+
+    for machine, plan in zip(lab.guests, lab.plans, strict=True):
         if not quiet:
             print(f"{machine.name}  {machine.description}", flush=True)
-        machine.succeed(f"ip -brief address show dev {machine.interface}")
+        own = "ipoibu show" if plan.runs_ipoibu else "ip -details address show dev"
+        show(machine, f"{own} {machine.interface}")
     first, *others = lab.guests
     for other in others:
-        first.succeed(f"ping -q -c 3 -i 0.2 -W 5 {other.ipv4 or other.ipv6}")
+        for address in filter(None, (other.ipv4, other.ipv6)):
+            show(first, f"ping -c 3 -i 0.2 -W 5 {address}")
+    if first.interface == "ib0":
+        show(first, "ipoibu neigh ib0" if lab.plans[0].runs_ipoibu else "ip neigh show dev ib0")
 
 
 def _number(name: str, text: str, most: int = 1 << 20) -> int:
@@ -293,49 +351,3 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < 1e9:
         raise UsageError(f"--timeout {text!r}: expected a number of seconds")
     return seconds
-
-
-def _run_link(options: argparse.Namespace) -> int:
-    """Show the link, check it or run a command in the first machine; return the exit code."""
-    from ipoibu.lab.machines.kernels import find_kernel
-    from ipoibu.lab.machines.link import Link
-
-    refuse_without_guests(options)
-    for name in ("fabric", "partitions"):
-        if vars(options)[name] is not None:
-            raise UsageError(f"--{name} needs --guests N")
-    if options.json and not options.check:
-        raise UsageError("--guests --json needs --check")
-    link = Link(options.device or "rxe0", options.mode or "datagram")
-    with Interrupts():
-        kernel = find_kernel()
-        if not options.json:
-            for host in link.describe():
-                print(f"{host['name']}  {host['host']}  {host['ipv4']} {host['ipv6']}", flush=True)
-        code = 0
-        if options.check:
-            code = _check(link, kernel, as_json=options.json)
-        if code == 0 and (options.rest or not options.check):
-            return link.show(kernel, sys.stdout.buffer, options.rest)
-        return code
-
-
-def _check(link: Link, kernel: Path, *, as_json: bool) -> int:
-    if not as_json:
-        print("the check takes about half a minute", file=sys.stderr, flush=True)
-    outcomes, failure = link.check(kernel)
-    ok = failure is None and all(outcome.ok for outcome in outcomes)
-    if as_json:
-        report: dict[str, Any] = {
-            "hosts": link.describe(),
-            "checks": [outcome.as_dict() for outcome in outcomes],
-            "ok": ok,
-        }
-        print(json.dumps(report, indent=2), flush=True)
-    else:
-        print("\n".join(map(str, outcomes)))
-        passed = sum(outcome.ok for outcome in outcomes)
-        print(f"{passed} of {len(outcomes)} checks passed", flush=True)
-    if failure is not None:
-        print(failure, file=sys.stderr)
-    return 0 if ok else 1

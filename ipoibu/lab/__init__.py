@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from ipoibu.lab.host import INTERFACE, NETDEV, Host
     from ipoibu.lab.machines.lab import Lab
     from ipoibu.lab.machines.machine import CommandFailed, Machine, Running
-    from ipoibu.lab.machines.runner import MachineFailed
+    from ipoibu.lab.machines.roles import play
+    from ipoibu.lab.machines.runner import MachineFailed, Result
     from ipoibu.lab.namespace_lab import HOSTS_MAX, NamespaceLab
     from ipoibu.lab.subnet import LabSubnet
     from ipoibu.lab.user_namespace import enter_user_namespace
@@ -57,8 +58,10 @@ __all__ = [
     "Machine",
     "MachineFailed",
     "NamespaceLab",
+    "Result",
     "Running",
     "enter_user_namespace",
+    "play",
 ]
 
 _HOMES = {
@@ -66,7 +69,8 @@ _HOMES = {
     "ipoibu.lab.host": ("INTERFACE", "NETDEV", "Host"),
     "ipoibu.lab.machines.lab": ("Lab",),
     "ipoibu.lab.machines.machine": ("CommandFailed", "Machine", "Running"),
-    "ipoibu.lab.machines.runner": ("MachineFailed",),
+    "ipoibu.lab.machines.roles": ("play",),
+    "ipoibu.lab.machines.runner": ("MachineFailed", "Result"),
     "ipoibu.lab.namespace_lab": ("HOSTS_MAX", "NamespaceLab"),
     "ipoibu.lab.subnet": ("LabSubnet",),
     "ipoibu.lab.user_namespace": ("enter_user_namespace",),

@@ -145,7 +145,7 @@ ELSEWHERE: Final = {
     "docs/use/service.md: install -m 644": ("tests/netns/test_service.py", "ipoibu@"),
     "docs/use/software.md: # ip link set": ("tests/netns/test_moves.py", "link set ib0 netns"),
     "docs/use/tutorial.md: make lab": (".ci/run", "make test"),
-    "ipoibu/lab/machines/README.md: ipoibu lab --guests  ": (
+    "ipoibu/lab/machines/README.md: ipoibu lab --guests --device": (
         "tests/lab/test_link.py",
         '"--guests"',
     ),

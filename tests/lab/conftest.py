@@ -13,7 +13,7 @@ from ipoibu.lab.machines.kernels import find_kernel
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let a time limit count for test bodies only: the first fixture may have to build a kernel.
 
-    The limit is longer than those of `run`, which tell what the machines printed.
+    The limit is longer than those of `play`, which tell what the machines printed.
     """
     here = Path(__file__).parent
     for item in items:

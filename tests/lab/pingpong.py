@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 from ipoibu.lab.machines.mounts import ROOT
-from ipoibu.lab.machines.runner import SCENARIOS, run, shell, source
+from ipoibu.lab.machines.runner import SCENARIOS, shell, source
+from tests.lab.bare import run
 
 _CASES = Path(__file__).parent / "scenarios" / "verbs_cases.sh"
 _PRELUDE = source(SCENARIOS / "verbs_host.sh", _CASES)
@@ -22,9 +23,10 @@ def play(kernel: Path, directory: Path, server: str, rxe: str, program: str) -> 
     """
     name = program.partition(" ")[0]
     made = directory / "build" / name
+    made.parent.mkdir()
     make = ["make", "-s", "-C", str(ROOT / "ext/soft"), f"BUILD={made.parent}", str(made)]
     subprocess.run(make, check=True)
-    commands = {RXE: rxe, SOFT: f"/run/lab/build/{program}"}
+    commands = {RXE: rxe, SOFT: f"/src/{program}"}
     client = SOFT if server == RXE else RXE
     results = run(
         kernel,
@@ -32,8 +34,7 @@ def play(kernel: Path, directory: Path, server: str, rxe: str, program: str) -> 
             shell(f"{_PRELUDE}as_host {server} serve {commands[server]}"),
             shell(f"{_PRELUDE}as_host {client} join_in {commands[client]} 10.8.0.1"),
         ],
-        directory=directory,
-        timeout_s=60,
+        share=made.parent,
     )
     outputs = (result.check().output for result in results)
     return dict(zip((server, client), outputs, strict=True))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ipoibu.base.limits import CONNECTIONS_PER_PORT_MAX
-from ipoibu.lab.machines.runner import SCENARIOS, Result, run, shell, source
+from ipoibu.lab.machines.runner import SCENARIOS, Result, shell, source
+from tests.lab.bare import run
 from tests.lab.reports import load, received_bytes
 
 pytestmark = pytest.mark.lab

@@ -11,7 +11,8 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.machines.judge import PORT, SCRIPTS
-from ipoibu.lab.machines.runner import run, shell, source
+from ipoibu.lab.machines.runner import shell, source
+from tests.lab.bare import run
 
 pytestmark = pytest.mark.lab
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.runner import INFINIBAND, python, run, shell
+from ipoibu.lab.machines.runner import INFINIBAND, python, shell
+from tests.lab.bare import run
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.runner import INFINIBAND, run, shell
+from ipoibu.lab.machines.runner import INFINIBAND, shell
+from tests.lab.bare import run
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 
@@ -54,8 +55,7 @@ def serve(kernel: Path, directory: Path, fabric: str, server: str, client: str) 
     """Run the scripts of a server and of its client, which begins when the server says `meet ready`."""
     results = run(
         kernel,
-        [shell(PORT + server), shell(f"{PORT}meet ready\n{client}")],
-        env={"FABRIC": fabric},
+        [shell(f"FABRIC={fabric}\n{PORT}{script}") for script in (server, f"meet ready\n{client}")],
         kernel_arguments=[INFINIBAND if fabric == "ib" else ()] * 2,
         directory=directory,
         timeout_s=90,

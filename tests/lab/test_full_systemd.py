@@ -10,7 +10,8 @@ import pytest
 
 from ipoibu.lab import Lab
 from ipoibu.lab.machines.mounts import ROOT
-from ipoibu.lab.machines.runner import INFINIBAND, Result, run, shell
+from ipoibu.lab.machines.runner import INFINIBAND, Result, shell
+from tests.lab.bare import run
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 

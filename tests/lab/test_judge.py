@@ -21,7 +21,8 @@ from ipoibu.lab.machines.judge import (
     judge,
     play,
 )
-from ipoibu.lab.machines.runner import INFINIBAND, python, run, shell, source
+from ipoibu.lab.machines.runner import INFINIBAND, python, shell, source
+from tests.lab.bare import run
 
 from .judge import BEGIN, END, PAGE, PAIRS, table
 from .scenarios import own_sa

@@ -10,7 +10,8 @@ import pytest
 
 from ipoibu.lab.machines import kernels
 from ipoibu.lab.machines.kernel_archive import fetch_kernel, publish
-from ipoibu.lab.machines.runner import run, shell
+from ipoibu.lab.machines.runner import shell
+from tests.lab.bare import run
 
 pytestmark = pytest.mark.lab
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.machines.inside.meeting import Missed, get
-from ipoibu.lab.machines.runner import MachineFailed, python, run, shell
+from ipoibu.lab.machines.runner import MachineFailed, python, shell
+from tests.lab.bare import run
 
 from .scenarios import exchange
 

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.lab
 PROGRAM = """
 import sys
 from pathlib import Path
-from ipoibu.lab.machines.runner import run, shell
-[result] = run(Path(sys.argv[1]), [shell("echo booted")], directory=Path(sys.argv[2]))
+from ipoibu.lab import Lab, play
+[result] = play(Lab(1, kernel=Path(sys.argv[1]), fabric="none", output=sys.argv[2]), ["echo booted"])
 print(result.check().output + result.kernel_log.partition(chr(10))[0])
 """
 

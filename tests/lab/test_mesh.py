@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.runner import SCENARIOS, Result, run, shell, source
+from ipoibu.lab.machines.runner import SCENARIOS, Result, shell, source
+from tests.lab.bare import run
 from tests.lab.reports import load, received_bytes
 
 pytestmark = pytest.mark.lab

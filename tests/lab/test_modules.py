@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.machines import mounts
-from ipoibu.lab.machines.runner import run, shell
+from ipoibu.lab.machines.runner import shell
+from tests.lab.bare import run
 
 pytestmark = pytest.mark.lab
 

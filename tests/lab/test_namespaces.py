@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, run, shell, source
+from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, shell, source
+from tests.lab.bare import run
 
 pytestmark = pytest.mark.lab
 

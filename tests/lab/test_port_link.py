@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, python, run, shell, source
+from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, python, shell, source
+from tests.lab.bare import run
 
 pytestmark = pytest.mark.lab
 

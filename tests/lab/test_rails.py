@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.machines.judge import PORT, SCRIPTS
-from ipoibu.lab.machines.runner import SCENARIOS, run, shell, source
+from ipoibu.lab.machines.runner import SCENARIOS, shell, source
+from tests.lab.bare import run
 
 pytestmark = pytest.mark.lab
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.runner import INFINIBAND, python, run, shell
+from ipoibu.lab.machines.runner import INFINIBAND, python, shell
+from tests.lab.bare import run
 
 from .scenarios import multicast
 
@@ -92,11 +93,11 @@ def test_native_multicast_needs_an_ip_level_join_besides_the_attach(
     subprocess.run(
         ["gcc", "-std=c11", "-D_GNU_SOURCE", "-O1", source, "-o", program, "-libverbs"], check=True
     )
-    inside = f"/run/lab/{program.name}"
+    inside = f"/src/{program.name}"
     receiver, sender = run(
         lab_kernel,
         [python(multicast.receive, inside), python(multicast.send, inside)],
-        directory=tmp_path,
+        share=tmp_path,
     )
     sender.check()
     assert receiver.check().output.splitlines() == [

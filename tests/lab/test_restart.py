@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.runner import SCENARIOS, run, shell, source
+from ipoibu.lab.machines.runner import SCENARIOS, shell, source
+from tests.lab.bare import run
 
 from .scenarios.restart import PORT
 

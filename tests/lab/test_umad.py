@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.runner import python, run, shell
+from ipoibu.lab.machines.runner import python, shell
+from tests.lab.bare import run
 
 from .scenarios import umad
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ipoibu.lab.machines.judge import SCRIPTS
-from ipoibu.lab.machines.runner import INFINIBAND, run, shell, source
+from ipoibu.lab.machines.runner import INFINIBAND, shell, source
+from tests.lab.bare import run
 
 HERE = Path(__file__).parent / "scenarios"
 PRELUDE = source(*SCRIPTS, HERE / "unprivileged_host.sh")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from ipoibu.lab.machines.mounts import ROOT
-from ipoibu.lab.machines.runner import SCENARIOS, Result, python, run, shell, source
+from ipoibu.lab.machines.runner import SCENARIOS, Result, python, shell, source
 from ipoibu.lab.machines.scenarios.verbs_machine import DEVICE
+from tests.lab.bare import run
 from tests.lab.reports import load, received_bytes
 
 pytestmark = pytest.mark.lab
@@ -107,7 +108,7 @@ def test_ibv_ud_pingpong_plays_with_the_built_in_hca(
     subprocess.run(make, check=True)
     players = {
         "rxe0": "ibv_ud_pingpong -e -d rxe0 -g 0 -n 500 -s 1024",
-        "soft:vec0": "/run/lab/build/soft_pingpong -e -c -d vec0 -n 500 -s 1024",
+        "soft:vec0": "/src/soft_pingpong -e -c -d vec0 -n 500 -s 1024",
     }
     client = next(device for device in players if device != server)
     results = run(
@@ -116,7 +117,7 @@ def test_ibv_ud_pingpong_plays_with_the_built_in_hca(
             host(server, f"serve {players[server]}"),
             host(client, f"join_in {players[client]} 10.8.0.1"),
         ],
-        directory=tmp_path,
+        share=program.parent,
     )
     outputs = dict(
         zip((server, client), (result.check().output for result in results), strict=True)

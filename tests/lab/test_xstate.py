@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ipoibu.lab.machines.runner import run, shell
 from tests.lab import wide_host
+from tests.lab.bare import run
 
 pytestmark = pytest.mark.lab
 
@@ -32,12 +32,11 @@ def test_a_machine_runs_where_the_state_is_larger_than_2696_bytes(
     words = [sys.executable, wide_host.__file__, str(size_bytes), str(report), str(lab_kernel)]
     kernel.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     kernel.chmod(0o755)
-    # The stand-in for such a host sits between ptrace and the kernel.
-    arguments = ["seccomp=off"]
-    [result] = run(
-        kernel, [shell(SCRIPT)], kernel_arguments=[arguments], directory=tmp_path / "run"
-    )
-    assert result.check().output == "5333233.126\n" * 3 + "status 124\n"
+    # The stand-in for such a host sits between ptrace and the kernel, and reports when that has ended.
+    script = f"{SCRIPT}\necho o >/proc/sysrq-trigger; sleep 1000"
+    [result] = run(kernel, [script], kernel_arguments=[["seccomp=off"]])
+    assert result.output == "5333233.126\n" * 3 + "status 124\n"
+    assert "the machine ended" in str(result.failure)
     counts = json.loads(report.read_text())
     assert counts.pop("gets") > 1000
     assert counts.pop("sets") > 1000

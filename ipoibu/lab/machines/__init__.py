@@ -10,7 +10,8 @@ Where to look:
 - `terminal`: a shell in a machine, on the caller's terminal
 - `plan`: what machines the words of the options ask for
 - `agent`: the host's side of the program that runs commands in a machine
-- `runner`: boots kernels, runs a command in each
+- `runner`: the process of a machine: boots a kernel, runs a command in it
+- `check`: machines try everything towards each other
 - `mounts`: the files that a machine sees
 - `shared`: the host's files in a directory that a machine writes, too
 - `stream`: what comes out of a machine
@@ -26,7 +27,6 @@ Where to look:
 - `kinship`: what a process asks of the kernel about its children
 - `kernels`: the kernels of the cache, and which one a machine boots
 - `kernel_archive`: takes kernels from elsewhere, and writes them for others
-- `link`: one link of two hosts
 - `judge`: the kernel's own ib_ipoib as the judge
 - `inside`: what runs in a machine
 - `scenarios`: what hosts of `ipoibu lab` and `bench` do

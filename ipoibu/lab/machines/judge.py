@@ -5,11 +5,13 @@ try."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
 
-from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, Result, run, shell, source
+from ipoibu.lab.machines.lab import Lab
+from ipoibu.lab.machines.plan import NO_FABRIC
+from ipoibu.lab.machines.roles import play as play_in
+from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, source
 
 SCRIPTS = (SCENARIOS / "verbs_host.sh", SCENARIOS / "judge_host.sh")
 PORT = (*INFINIBAND, "rdma_rxe.pkeys=0xffff,0x8001")
@@ -29,6 +31,8 @@ HOSTS = {  # the name of each in judge_host.sh, and its kernel's arguments
     SOFT_IB: ("soft:vec0@rxe0", PORT),
     SIW: ("siw0", ()),
 }
+
+JUDGE_S = 150.0  # for the hosts of a pair
 
 # Each host of a pair tries these towards the other.
 COMMON = [
@@ -59,44 +63,6 @@ LARGE = {
 }
 
 
-def boot(
-    kernel: Path,
-    directory: Path,
-    hosts: tuple[str, str],
-    function: str,
-    *arguments: str,
-    limited: bool = False,
-    kernel_first: str = ":",
-    scripts: Sequence[Path] = SCRIPTS,
-    env: Mapping[str, str] | None = None,
-    timeout_s: float = 150,
-    copy_to: BinaryIO | None = None,
-) -> list[Result]:
-    """Run `FUNCTION HOST WORD...` in each machine; `scripts` define the function.
-
-    The kernel's hosts run `kernel_first` before they make their RDMA device. `limited` makes all
-    hosts limited members of the second partition.
-    """
-    commands = []
-    for host in hosts:
-        name, _ = HOSTS[host]
-        script = shlex.join([function, name, *arguments])
-        if name == "kernel":
-            script = f"link_up vec0; {kernel_first}; rdma_up rxe0 rxe vec0; {script}"
-        else:
-            script = f"as_host {name} {script}"
-        commands.append(shell(source(*scripts) + script))
-    return run(
-        kernel,
-        commands,
-        directory=directory,
-        env=env,
-        timeout_s=timeout_s,
-        kernel_arguments=[LIMITED if limited else HOSTS[host][1] for host in hosts],
-        copy_to=copy_to,
-    )
-
-
 def play(
     kernel: Path,
     directory: Path,
@@ -107,18 +73,28 @@ def play(
     kernel_first: str = ":",
     scripts: Sequence[Path] = SCRIPTS,
 ) -> None:
-    """Boot the hosts as `boot` does; raise MachineFailed unless every machine ends well."""
-    results = boot(
-        kernel,
-        directory,
-        hosts,
-        function,
-        *arguments,
-        limited=limited,
-        kernel_first=kernel_first,
-        scripts=scripts,
+    """Run `FUNCTION HOST WORD...` in each machine; `scripts` define the function.
+
+    The kernel's hosts run `kernel_first` before they make their RDMA device. `limited` makes all
+    hosts limited members of the second partition. Raise MachineFailed unless every machine ends well.
+    """
+    commands = []
+    for host in hosts:
+        name, _ = HOSTS[host]
+        script = shlex.join([function, name, *arguments])
+        if name == "kernel":
+            script = f"link_up vec0; {kernel_first}; rdma_up rxe0 rxe vec0; {script}"
+        else:
+            script = f"as_host {name} {script}"
+        commands.append(source(*scripts) + script)
+    lab = Lab(
+        len(hosts),
+        kernel=kernel,
+        fabric=NO_FABRIC,
+        output=directory,
+        kernel_arguments=[LIMITED if limited else HOSTS[host][1] for host in hosts],
     )
-    for result in results:
+    for result in play_in(lab, commands, JUDGE_S):
         result.check()
 
 

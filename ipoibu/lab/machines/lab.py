@@ -45,17 +45,19 @@ class Lab(Starting):
 
     They are `lab.guests`, or `lab.a`, `lab.b` and so on. The words are those of `ipoibu lab --guests`:
     `ipoib` is `kernel` (the unmodified ib_ipoib), `ipoibu`, `ipoibu:soft` (on the built-in HCA), `none`,
-    `mixed`, or a list of these such as `kernel,ipoibu`; `fabric` is `ib`, `roce` or `iwarp`; `mode` is
-    `datagram` or `connected`; `partitions` is a partitions.conf. `sm` machines, the first ones, run OpenSM,
-    which manages the subnet; each port manages itself otherwise. `share` (`DIR` or `DIR:ro`) is /src in each
-    machine: a writable copy, or the directory itself, read-only. `output` is a new directory, which stays:
-    /run/lab in the machines, with each one's output and kernel log. `userland` has the machines' programs:
-    `host`, `auto`, or the directory, archive or URL of one. `kernel` is a release, or the path of a kernel;
-    `flavour` is `lean`, or `full` for what others' tests need; `init` is `systemd` for machines where that is
-    process 1, which are of the flavour full. `memory`, in MiB, is that of each machine. `impair` has netem's
-    words, such as `loss 1% delay 5ms` or `a:loss 5%`, which apply once the machines are set up. `capture` is
-    the file for the frames on the wire; `lab.capture` counts them. `print_output` gets what commands write as
-    it comes, on threads of the lab.
+    `mixed`, or a list of these such as `kernel,ipoibu`; `fabric` is `ib`, `roce`, `iwarp`, or `none`: no RDMA
+    device, and vec0 is down, so that scripts do everything; `device` is what ipoibu runs on: `rxe0`,
+    `soft:vec0` or `siw0`; `mode` is `datagram` or `connected`; `partitions` is a partitions.conf. `sm`
+    machines, the first ones, run OpenSM, which manages the subnet; each port manages itself otherwise.
+    `share` (`DIR` or `DIR:ro`) is /src in each machine: a writable copy, or the directory itself, read-only.
+    `output` is a new directory, which stays: /run/lab in the machines, with each one's output and kernel log.
+    `userland` has the machines' programs: `host`, `auto`, or the directory, archive or URL of one. `kernel`
+    is a release, or the path of a kernel; `flavour` is `lean`, or `full` for what others' tests need; `init`
+    is `systemd` for machines where that is process 1, which are of the flavour full. `memory`, in MiB, is
+    that of each machine; `kernel_arguments` has for each machine the end of its kernel's command line.
+    `impair` has netem's words, such as `loss 1% delay 5ms` or `a:loss 5%`, which apply once the machines are
+    set up. `capture` is the file for the frames on the wire; `lab.capture` counts them. `print_output` gets
+    what commands write as it comes, on threads of the lab.
 
     Enter it in a thread that outlives it: machines end with the thread that has started them. Any thread
     may use its machines. `UsageError` for wrong words, `LabError` if the host lacks something,
@@ -70,14 +72,16 @@ class Lab(Starting):
         kernel: str | Path | None = None,
         flavour: str | None = None,
         init: str = "lab",
-        ipoib: str = "kernel",
-        fabric: str = "ib",
+        ipoib: str | None = None,
+        fabric: str | None = None,
+        device: str | None = None,
         mode: str = "datagram",
         partitions: str | Path | None = None,
         sm: int = 0,
         share: str | Path | None = None,
         output: str | Path | None = None,
         memory: int = MEMORY_MIB,
+        kernel_arguments: Sequence[Sequence[str]] = (),
         impair: str | Sequence[str] = (),
         capture: str | Path | None = None,
         userland: str | None = None,
@@ -86,7 +90,7 @@ class Lab(Starting):
     ) -> None:
         """Check the words; nothing runs before the block begins."""
         file = None if partitions is None else Path(partitions)
-        self.plans: Final = plan(guests, ipoib, fabric, mode, file, sm=sm)
+        self.plans: Final = plan(guests, ipoib, fabric, mode, file, sm=sm, device=device)
         self._has_sm = sm > 0
         self.guests: tuple[Machine, ...] = ()
         self._names = [it.name for it in self.plans]
@@ -103,6 +107,9 @@ class Lab(Starting):
         self.share: Final = None if share is None else Share.parse(str(share))
         self._output = None if output is None else Path(output)
         self._memory_mib = memory
+        if kernel_arguments and len(kernel_arguments) != guests:
+            raise UsageError(f"{len(kernel_arguments)} kernel_arguments for {guests} machines")
+        self._kernel_arguments = kernel_arguments or [()] * guests
         self._tolerates_warnings = tolerate_warnings
         self._print_output = print_output
         self._stack = contextlib.ExitStack()
@@ -156,7 +163,8 @@ class Lab(Starting):
             except MachineEnded as error:
                 raise self._failure(index) from error
         self._run_in_all(
-            {it.name: shell(it.setup) for it in self.plans}, "the setup of the machine"
+            {it.name: shell(it.setup) for it in self.plans if it.setup},
+            "the setup of the machine",
         )
         self._impair(self._impairments)
 
@@ -233,6 +241,8 @@ class Lab(Starting):
         for index, (it, cpu) in enumerate(zip(self.plans, cpus(count), strict=True)):
             ours, theirs = socket.socketpair()
             lines.enter_context(theirs)
+            agent = self._stack.enter_context(Agent(ours, self._log_of(index), self._changed))
+            self._agents.append(agent)
             machine = LabMachine(
                 kernel,
                 [str(INSIDE / "agent"), LINE],
@@ -243,7 +253,7 @@ class Lab(Starting):
                 wire_fd=wire.ends[index].fileno(),
                 cpu=cpu,
                 mem_mib=self._memory_mib,
-                kernel_arguments=it.kernel_arguments,
+                kernel_arguments=(*it.kernel_arguments, *self._kernel_arguments[index]),
                 agent_fd=theirs.fileno(),
                 is_writable=self.share is not None,
                 root=self._root,
@@ -252,8 +262,6 @@ class Lab(Starting):
                 init=self._init,
             )
             self._machines.append(machine)
-            agent = self._stack.enter_context(Agent(ours, self._log_of(index), self._changed))
-            self._agents.append(agent)
             self._stack.enter_context(machine)
             assert machine.shared is not None
             guests.append(

@@ -46,6 +46,11 @@ class Live:
         with self._lock:
             self._is_open = False
 
+    def resume(self) -> None:
+        """Print again after `pause`."""
+        with self._lock:
+            self._is_open = True
+
     def _write(self, data: bytes) -> None:
         if not self._is_open:
             return

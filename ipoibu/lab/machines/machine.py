@@ -75,6 +75,11 @@ class Machine:
     def __repr__(self) -> str:
         return f"<machine {self.name}: {self.description}>"
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the machine has ended, so that it runs no command any more."""
+        return self._agent.has_ended
+
     def execute(self, command: str, timeout: float = COMMAND_S) -> Execution:
         """Run `command` and return how it ended; `CommandFailed` if it takes longer than `timeout` seconds.
 

@@ -21,11 +21,18 @@ from ipoibu.fabric.partition.model import MemberType, Partition
 from ipoibu.lab.machines.runner import INFINIBAND, SCENARIOS, source
 
 NAMES: Final = "abcdefgh"
-FABRICS: Final = ("ib", "roce", "iwarp")
+NO_FABRIC: Final = "none"  # no RDMA device, and vec0 is down
+FABRICS: Final = ("ib", "roce", "iwarp", NO_FABRIC)
 MODES: Final = ("datagram", "connected")
 SOFT: Final = "ipoibu:soft"  # ipoibu on the built-in HCA
+DEVICES: Final = {
+    "rxe0": "ipoibu",
+    "soft:vec0": SOFT,
+    "siw0": "ipoibu",
+}  # what ipoibu runs on, and the kind
 KINDS: Final = ("kernel", "ipoibu", SOFT, "none")
 MIXED: Final = "mixed"
+MIXED_FIRST: Final = ""  # no user's word: ipoibu in the first machine, and in every other one
 PARTITIONS: Final = "partitions.conf"  # its name in the run's directory
 DEFAULT_PARTITIONS: Final = "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n"  # OpenSM's own have mtu=4
 SCRIPTS: Final = tuple(SCENARIOS / name for name in ("verbs_host.sh", "lab_machine.sh"))
@@ -34,6 +41,7 @@ SCRIPTS: Final = tuple(SCENARIOS / name for name in ("verbs_host.sh", "lab_machi
 WITHOUT_RXE: Final = "initcall_blacklist=rxe_module_init"
 
 _DEFAULT_PKEY: Final = 0x7FFF
+LINK_MTU: Final = 4092  # of IP in datagram mode where no partitions say otherwise
 # By the MTU of a link, in bytes: the largest MTU of vec0 with which the port has just that one.
 _WIRE_MTUS: Final = {4096: 9000, 2048: 4175, 1024: 2127}
 
@@ -54,6 +62,7 @@ class Plan:
     index: int
     kind: str
     fabric: str
+    mode: str
     kernel_arguments: tuple[str, ...]
     setup: str
 
@@ -67,19 +76,24 @@ class Plan:
         """The IPv4 address; empty if there is none."""
         if self.kind != "none":
             return f"10.9.0.{self.index}"
-        return "" if self.fabric == "ib" else f"10.8.0.{self.index}"
+        return f"10.8.0.{self.index}" if self.fabric in ("roce", "iwarp") else ""
 
     @property
     def ipv6(self) -> str:
         """The IPv6 address; link-local, so with %vec0, where no IP over InfiniBand runs."""
         if self.kind != "none":
             return f"fd00:9::{self.index}"
-        return f"fe80::ff:fe00:{self.index}%vec0"
+        return "" if self.fabric == NO_FABRIC else f"fe80::ff:fe00:{self.index}%vec0"
 
     @property
     def description(self) -> str:
         """What runs on the machine's port, in words."""
-        port = {"ib": "rxe0 as an InfiniBand port", "roce": "rxe0", "iwarp": "siw0"}[self.fabric]
+        port = {
+            "ib": "rxe0 as an InfiniBand port",
+            "roce": "rxe0",
+            "iwarp": "siw0",
+            NO_FABRIC: "no RDMA device",
+        }[self.fabric]
         return {
             "kernel": f"ib_ipoib on {port}",
             "ipoibu": f"ipoibu on {port}",
@@ -94,32 +108,41 @@ class Plan:
 
 
 def plan(
-    guests: int, ipoib: str, fabric: str, mode: str, partitions: Path | None = None, *, sm: int = 0
+    guests: int,
+    ipoib: str | None,
+    fabric: str | None,
+    mode: str,
+    partitions: Path | None = None,
+    *,
+    sm: int = 0,
+    device: str | None = None,
 ) -> list[Plan]:
-    """Return the machines; `UsageError` names the word that is wrong, or that the others do not suit."""
+    """Return the machines; `UsageError` names the word that is wrong, or that the others do not suit.
+
+    `device` is what ipoibu runs on. Without `ipoib` ipoibu then runs in every other machine, or in all where
+    the kernel has no IP over InfiniBand, and without `device` ib_ipoib in all.
+    """
+    fabric = _fabric(fabric, device)
     if not 1 <= guests <= len(NAMES):
         raise UsageError(f"--guests {guests}: a lab has 1 to {len(NAMES)} machines")
     for option, word, words in (("--fabric", fabric, FABRICS), ("--mode", mode, MODES)):
         if word not in words:
             raise UsageError(f"{option} {word!r}: expected one of {', '.join(words)}")
-    kinds = _kinds(ipoib, guests)
+    kinds = _kinds(ipoib or _default_kinds(fabric, device), guests, device)
+    if fabric == NO_FABRIC and set(kinds) != {"none"}:
+        raise UsageError(f"--ipoib {ipoib}: --fabric none has nothing to run it on")
     if "kernel" in kinds and fabric != "ib":
         raise UsageError(f"--ipoib kernel needs --fabric ib: ib_ipoib does not run on {fabric}")
     if SOFT in kinds and fabric == "iwarp":
         raise UsageError(f"--ipoib {SOFT} needs --fabric ib or roce: the built-in HCA is no iWARP")
     if mode == "connected" and fabric == "iwarp":
         raise UsageError("--mode connected: on iwarp ipoibu has datagram mode only")
-    if sm and fabric != "ib":
-        raise UsageError(f"--sm needs --fabric ib: {fabric} has no subnet manager")
-    if sm and SOFT in kinds:
-        raise UsageError(f"--ipoib {SOFT} does without --sm: nothing manages the built-in HCA")
-    if not 0 <= sm <= guests:
-        raise UsageError(f"--sm {sm}: there are {guests} machines")
+    _check_manager(fabric, kinds, sm)
     tables = [_Table()] * guests
     wire_mtu = _WIRE_MTUS[4096]
     if partitions is not None:
-        if fabric == "iwarp":
-            raise UsageError("--partitions: iWARP has no partitions")
+        if fabric in ("iwarp", NO_FABRIC):
+            raise UsageError(f"--partitions: --fabric {fabric} has no partitions")
         if fabric == "ib":
             tables, wire_mtu = _tables(partitions, guests)
             if sm and any(it.links[0] & _DEFAULT_PKEY != _DEFAULT_PKEY for it in tables):
@@ -130,6 +153,7 @@ def plan(
             index,
             kind,
             fabric,
+            mode,
             _kernel_arguments(kind, fabric, mode, table, has_sm=sm > 0),
             _setup(
                 kind, fabric, mode, table.links, wire_mtu, has_file=partitions is not None, sm=sm
@@ -141,16 +165,46 @@ def plan(
     ]
 
 
-def _kinds(ipoib: str, guests: int) -> list[str]:
-    words = ["kernel", "ipoibu"] if ipoib == MIXED else ipoib.split(",")
+def _fabric(fabric: str | None, device: str | None) -> str:
+    """Return the fabric; `UsageError` unless the device of ipoibu is on it."""
+    if device is not None and device not in DEVICES:
+        raise UsageError(f"--device {device!r}: expected one of {', '.join(DEVICES)}")
+    fabric = fabric or ("iwarp" if device == "siw0" else "ib")
+    fits = fabric != NO_FABRIC and (device == "siw0") == (fabric == "iwarp")
+    if device is not None and not fits:
+        raise UsageError(f"--device {device}: a machine has none with --fabric {fabric}")
+    return fabric
+
+
+def _check_manager(fabric: str, kinds: Sequence[str], managers: int) -> None:
+    """`UsageError` unless so many machines can run OpenSM."""
+    if managers and fabric != "ib":
+        raise UsageError(f"--sm needs --fabric ib: {fabric} has no subnet manager")
+    if managers and SOFT in kinds:
+        raise UsageError(f"--ipoib {SOFT} does without --sm: nothing manages the built-in HCA")
+    if not 0 <= managers <= len(kinds):
+        raise UsageError(f"--sm {managers}: there are {len(kinds)} machines")
+
+
+def _default_kinds(fabric: str, device: str | None) -> str:
+    """Return the machines' kinds where nobody has named them."""
+    if device is None:
+        return "none" if fabric == NO_FABRIC else "kernel"
+    return MIXED_FIRST if fabric == "ib" else "ipoibu"
+
+
+def _kinds(ipoib: str, guests: int, device: str | None) -> list[str]:
+    repeated = {MIXED: ["kernel", "ipoibu"], MIXED_FIRST: ["ipoibu", "kernel"]}
+    words = repeated.get(ipoib) or ipoib.split(",")
     wrong = [word for word in words if word not in KINDS]
     if wrong:
         raise UsageError(
             f"--ipoib {wrong[0]!r}: expected {', '.join(KINDS)}, {MIXED}, or a list with one for each"
         )
-    if ipoib != MIXED and len(words) not in (1, guests):
+    if ipoib not in repeated and len(words) not in (1, guests):
         raise UsageError(f"--ipoib {ipoib}: {len(words)} words for {guests} machines")
-    return list(islice(cycle(words), guests))
+    own = DEVICES.get(device or "", "ipoibu")
+    return [own if word == "ipoibu" else word for word in islice(cycle(words), guests)]
 
 
 def _kernel_arguments(
@@ -182,6 +236,8 @@ def _setup(
     sm: int = 0,
 ) -> str:
     """Return the script that makes a machine's devices and, if it has one, its interface."""
+    if fabric == NO_FABRIC:
+        return ""
     port = "soft" if kind == SOFT else fabric
     script = source(*SCRIPTS)
     if sm:

@@ -20,10 +20,17 @@ from ipoibu.lab.machines.agent import MERGED, Command
 from ipoibu.lab.machines.lab import Lab
 from ipoibu.lab.machines.machine import Machine
 from ipoibu.lab.machines.mounts import SHARE, Share
-from ipoibu.lab.machines.runner import GRACE_S, Result, announce_failure, shell
+from ipoibu.lab.machines.runner import (
+    GRACE_S,
+    MachineFailed,
+    Result,
+    announce_failure,
+    shell,
+)
 
 ALL: Final = "all"
 TIMED_OUT: Final = 124  # the status of timeout(1)
+PLAY_S: Final = 60.0  # for the commands of `play`
 FAILED: Final = 1  # the status when a machine, not a script, has failed
 
 
@@ -49,10 +56,9 @@ class Script:
         """Return the command for a machine, which gets a file from outside the share as `name`."""
         if self.words:
             return list(self.words)
-        file = Path(self.text)
-        if not file.is_file():
+        if not os.path.isfile(self.text):  # Path.is_file fails for a long text
             return shell(self.text)
-        file = file.resolve()
+        file = Path(self.text).resolve()
         if share is not None and file.is_relative_to(share.path):
             path = f"{SHARE}/{file.relative_to(share.path)}"
         else:
@@ -119,7 +125,9 @@ class Roles:
     def __init__(self, scripts: Sequence[Script]) -> None:
         self._scripts = scripts
         self._parts: list[_Part] = []
-        self._first: _Part | None = None  # the part that failed first
+        self._first: _Part | None = (
+            None  # the part whose script failed first, or whose machine ended
+        )
         self._has_timed_out = False
         self._timeout_s: float | None = None
 
@@ -138,9 +146,18 @@ class Roles:
         ]
         try:
             return all(self._run_stage(lab, stage, deadline) for stage in self._stages())
+        except MachineFailed:
+            ended = (part for part in self._parts if part.machine.has_ended)
+            self._first = self._first or next(ended, None)
+            raise
         finally:
             for part in self._parts:
                 part.end()
+
+    @property
+    def have_begun(self) -> bool:
+        """Whether the lab came up, so that there are results."""
+        return bool(self._parts)
 
     def results(self, lab: Lab) -> list[Result]:
         """Return the result of each machine of a lab that has ended: of its scripts, and of itself."""
@@ -163,7 +180,7 @@ class Roles:
 
     def status(self, lab: Lab) -> int:
         """Return the exit status of the whole: of the first script that failed, or of a failed machine."""
-        if self._first is not None:
+        if self._first is not None and self._first.status != 0:
             return self._first.status
         if self._has_timed_out:
             return TIMED_OUT
@@ -218,12 +235,10 @@ class Roles:
         status: int | None = part.status
         output = "".join(part.output)
         failure = own.failure if own.has_complaint else None
-        if not part.is_whole and part is not self._first:
+        has_failed = part is self._first and part.status != 0
+        if not part.is_whole and not has_failed:
             status, output = None, own.output  # with what the machine says that it is doing
-            if failure is None and self._first is not None:
-                failure = f"ended because machine {self._first.machine.name} failed"
-            elif failure is None:
-                failure = f"did not end within {self._timeout_s:g} s"
+            failure = failure or self._why_it_ended(part, own)
         return replace(
             own,
             status=status,
@@ -231,3 +246,35 @@ class Roles:
             failure=failure,
             duration_s=part.ended_s - part.started_s,
         )
+
+    def _why_it_ended(self, part: _Part, own: Result) -> str | None:
+        """Return why the scripts of a machine did not come to their end."""
+        if self._first is not None and part is not self._first:
+            return f"ended because machine {self._first.machine.name} failed"
+        if self._has_timed_out:
+            return f"did not end within {self._timeout_s:g} s"
+        return own.failure
+
+
+def play(
+    lab: Lab, commands: Sequence[str | Sequence[str]], timeout_s: float = PLAY_S
+) -> list[Result]:
+    """Boot the lab, run a command in each machine, side by side, end the lab, and return their results.
+
+    A command is a text for bash with the functions of inside/*.sh, or the words of a program. When one fails,
+    or after `timeout_s`, all are ended. `LabError` if the lab does not come up; what goes wrong later is in
+    the results, whose `check` raises it.
+    """
+    roles = Roles(
+        [
+            Script(it.name, words=tuple(shell(words) if isinstance(words, str) else words))
+            for it, words in zip(lab.plans, commands, strict=True)
+        ]
+    )
+    try:
+        with lab:
+            roles.run(lab, timeout_s)
+    except MachineFailed:
+        if not roles.have_begun:
+            raise
+    return roles.results(lab)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Boots machines of the lab kernel, runs a command in each, and returns output and exit status.
-
-    kernel = find_kernel()
-    left, right = run(kernel, [shell("link_up vec0; ..."), python(module.function)])
+"""The processes of machines: one boots the lab kernel, runs a command, and has a Result at its end.
 
 A machine is one User-mode Linux kernel: a process of this user, with the host's file tree as its
 read-only root. README.md describes what a command has in there. A machine reads and writes the run's
@@ -23,14 +20,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, Self
 
 from ipoibu.base.closing import Starting
 from ipoibu.base.limits import MACHINE_FILE_MAX_BYTES
-from ipoibu.lab.directory import work_directory
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.kinship import set_subreaper
 from ipoibu.lab.machines.memory import memory_place
@@ -46,10 +42,9 @@ from ipoibu.lab.machines.mounts import (
 )
 from ipoibu.lab.machines.shared import SharedDirectory
 from ipoibu.lab.machines.stream import OUTPUT_BYTES, Stream, end_of
-from ipoibu.lab.machines.wire import Wire
 
 if TYPE_CHECKING:
-    from ipoibu.lab.machines.capture import Capture
+    pass
 
 SCENARIOS = INSIDE.parent / "scenarios"
 
@@ -126,8 +121,12 @@ class Result:
 
 def shell(script: str) -> list[str]:
     """Return the command that runs `script` in bash -eu with the functions of inside/*.sh."""
-    prelude = '. "$LAB_INSIDE/meeting.sh"\n'
-    return ["bash", "-euo", "pipefail", "-c", prelude + script]
+    return ["bash", "-euo", "pipefail", "-c", prelude() + script]
+
+
+def prelude(*scripts: Path) -> str:
+    """Return lines of bash that define the functions of inside/*.sh, and of `scripts`."""
+    return '. "$LAB_INSIDE/meeting.sh"\n' + (source(*scripts) if scripts else "")
 
 
 def source(*scripts: Path) -> str:
@@ -145,77 +144,6 @@ def python(function: Callable[..., object] | str, *args: str) -> list[str]:
     return [sys.executable, "-m", "ipoibu.lab.machines.inside.call", function, *args]
 
 
-def run(
-    kernel: Path,
-    commands: Sequence[Sequence[str]],
-    *,
-    names: Sequence[str] = "abcdefgh",
-    env: Mapping[str, str] | None = None,
-    timeout_s: float = 60,
-    mem_mib: int = MEMORY_MIB,
-    kernel_arguments: Sequence[Sequence[str]] = (),
-    directory: Path | None = None,
-    copy_to: BinaryIO | None = None,
-    capture: Capture | None = None,
-    init: str = "lab",
-) -> list[Result]:
-    """Boot one machine for each command, all joined by vec0; return their results in that order.
-
-    It blocks until all machines have ended, at most `timeout_s` and a few seconds. When one fails, it
-    ends the others after GRACE_S. `kernel_arguments`, if any, has for each machine the end of its
-    kernel's command line. It keeps `directory`, which is /run/lab in the machines; without one it
-    uses a temporary directory. `copy_to` gets the output of the first machine as it comes, and `capture`
-    each frame on the wire. Each machine is
-    bound to one of the host's CPUs, if there are as many CPUs as machines; each run begins with another
-    one, because the first machine often has more to do. `init` is their process 1, one of INITS.
-    """
-    if directory is None:
-        with work_directory("lab") as temporary:
-            return run(
-                kernel,
-                commands,
-                names=names,
-                env=env,
-                timeout_s=timeout_s,
-                mem_mib=mem_mib,
-                kernel_arguments=kernel_arguments,
-                directory=temporary,
-                copy_to=copy_to,
-                capture=capture,
-                init=init,
-            )
-    count = len(commands)
-    if not 1 <= count <= len(names):
-        raise ValueError(f"{count} commands for {len(names)} names")
-    bound = cpus(count)
-    with Wire(count, capture) as wire:
-        machines = [
-            LabMachine(
-                kernel,
-                command,
-                directory,
-                name=names[index],
-                index=index + 1,
-                count=count,
-                wire_fd=wire.ends[index].fileno() if count > 1 else None,
-                cpu=bound[index],
-                env=env,
-                mem_mib=mem_mib,
-                kernel_arguments=kernel_arguments[index] if kernel_arguments else (),
-                copy_to=copy_to if index == 0 else None,
-                init=init,
-            )
-            for index, command in enumerate(commands)
-        ]
-        try:
-            for machine in machines:
-                machine.start()
-            return _results(machines, timeout_s)
-        finally:
-            for machine in machines:
-                machine.close()
-
-
 def cpus(count: int) -> Sequence[int | None]:
     """Return the CPU of each machine of the next run."""
     usable = sorted(os.sched_getaffinity(0))
@@ -223,39 +151,6 @@ def cpus(count: int) -> Sequence[int | None]:
         return [None] * count
     first = next(_runs) % len(usable)
     return [*usable[first:], *usable[:first]][:count]
-
-
-def _results(machines: Sequence[LabMachine], timeout_s: float) -> list[Result]:
-    """Wait for all of `machines`, which are running; end them `timeout_s` after now.
-
-    When one fails or time is up, the others get GRACE_S to say what they are doing (inside/init).
-    """
-    deadline = time.monotonic() + timeout_s
-    reason: str | None = None
-    culprit: Result | None = None
-    results: dict[str, Result] = {}
-    while running := [machine for machine in machines if machine.name not in results]:
-        ended = _wait_any(running, deadline)
-        if not ended and reason is not None:
-            results |= {machine.name: machine.finish(reason, culprit) for machine in running}
-            break
-        results |= {machine.name: machine.finish() for machine in ended}
-        failed = [results[machine.name] for machine in ended if not results[machine.name].succeeded]
-        if reason is None and (failed or not ended):
-            culprit = failed[0] if failed else None
-            reason = (
-                f"ended because machine {culprit.name} failed"
-                if culprit
-                else f"did not end within {timeout_s:g} s"
-            )
-            announce_failure(machines[0].directory)
-            deadline = time.monotonic() + GRACE_S
-    if culprit is not None:
-        victims = tuple(result for result in results.values() if result.culprit is culprit)
-        culprit = replace(culprit, victims=victims)
-        results[culprit.name] = culprit
-        results |= {victim.name: replace(victim, culprit=culprit) for victim in victims}
-    return [results[machine.name] for machine in machines]
 
 
 def announce_failure(directory: Path) -> None:
@@ -276,8 +171,7 @@ def _wait_any(machines: Sequence[LabMachine], deadline: float) -> list[LabMachin
 class LabMachine(Starting):
     """One machine: `start`, then `finish` for its Result; `close` ends it and is always safe.
 
-    Use it while other things go on beside the machine; otherwise use `run`. Start it from a thread
-    that outlives it: the host kills the machine when its starting thread ends.
+    `Lab` starts it, from a thread that outlives it: the host kills the machine when its starting thread ends.
     """
 
     def __init__(
@@ -291,10 +185,8 @@ class LabMachine(Starting):
         count: int = 1,
         wire_fd: int | None = None,
         cpu: int | None = None,
-        env: Mapping[str, str] | None = None,
         mem_mib: int = MEMORY_MIB,
         kernel_arguments: Sequence[str] = (),
-        copy_to: BinaryIO | None = None,
         agent_fd: int | None = None,
         is_writable: bool = False,
         init: str = "lab",
@@ -325,10 +217,8 @@ class LabMachine(Starting):
         self._count = count
         self._wire_fd = wire_fd
         self._cpu = cpu
-        self._env = dict(env or {})
         self._mem_mib = mem_mib
         self._kernel_arguments = tuple(kernel_arguments)
-        self._copy_to = copy_to
         self._agent_fd = agent_fd
         self._is_writable = is_writable or share is not None or init == "systemd"
         self._init = init
@@ -366,7 +256,7 @@ class LabMachine(Starting):
         (here / "fstab").write_text(fstab(self.directory, self._share, self._root))
         self.shared = SharedDirectory(here)
         self._started_s = time.monotonic()
-        self._streams = [Stream(here / "output", self._copy_to), Stream(here / "kernel.log")]
+        self._streams = [Stream(here / "output"), Stream(here / "kernel.log")]
         inherited = [stream.write_fd for stream in self._streams]
         inherited += [fd for fd in (self._wire_fd, self._agent_fd) if fd is not None]
         try:
@@ -510,7 +400,6 @@ class LabMachine(Starting):
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",
             **self._root.environment(f"/run/lab/{self.name}/commands"),
-            **self._env,
         }
         lines = [
             "#!/bin/bash",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from ipoibu.lab.errors import LabError
 
@@ -43,11 +43,10 @@ class Stream:
     All processes of the machine share its end, so the thread ends when the last of them has.
     """
 
-    def __init__(self, file: Path, copy_to: BinaryIO | None = None) -> None:
+    def __init__(self, file: Path) -> None:
         self._read_fd, self.write_fd = os.pipe()
         self._file = file
         self._fd = -1
-        self._copy_to = copy_to
         self._output = Output()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._drain, name=f"lab-{file.name}", daemon=True)
@@ -78,9 +77,6 @@ class Stream:
             if self._fd < 0:
                 return
             write_all(self._fd, self._output.add(chunk))
-            if self._copy_to is not None:
-                self._copy_to.write(chunk)
-                self._copy_to.flush()
 
     def _drain(self) -> None:
         while chunk := os.read(self._read_fd, 1 << 16):

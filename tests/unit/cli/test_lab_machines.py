@@ -5,49 +5,82 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 
 from ipoibu.cli.main import main
 from ipoibu.lab.errors import LabError
 from ipoibu.lab.machines.judge import COMMON, LARGE
+from ipoibu.lab.machines.lab import Lab
+from ipoibu.lab.machines.machine import Execution
+from ipoibu.lab.machines.plan import Plan
 from ipoibu.lab.machines.runner import Result
 
 
+class HostMachine:
+    """Stands for a machine that can do all but what `cannot` has: words of scripts."""
+
+    def __init__(self, plan: Plan, cannot: list[str]) -> None:
+        self.name, self.interface, self.description = plan.name, plan.interface, plan.description
+        self.ipv4, self.ipv6 = plan.ipv4, plan.ipv6
+        self.cannot = cannot
+        self.ran: list[str] = []
+        self.is_running = False
+        self.output = self.errors = "hello"
+
+    def execute(self, command: str, timeout: float = 0) -> Execution:
+        self.ran.append(command)
+        return Execution(int(any(it in command for it in self.cannot)), "what it said\n")
+
+    def succeed(self, command: str) -> str:
+        self.ran.append(command)
+        return "4092\n"
+
+    def start(self, command: str) -> HostMachine:
+        return self
+
+    def wait(self, timeout: float) -> Execution:
+        return Execution(0, self.output)
+
+    def kill(self) -> None:
+        pass
+
+
 class Machines:
-    """Stands for two machines: `results` are theirs, and they can do all `behaviours`."""
+    """Stands for the machines of a lab, none of which boots; `cannot` has what one of them cannot do."""
 
     def __init__(self) -> None:
-        self.behaviours = [COMMON + LARGE["datagram"]] * 2
-        self.results = [self.result("a", 0), self.result("b", 0)]
-        self.booted: list[tuple[Any, ...]] = []
+        self.cannot: dict[str, list[str]] = {}
+        self.labs: list[Lab] = []
 
-    @staticmethod
-    def result(name: str, status: int | None, failure: str | None = None) -> Result:
-        return Result(name, status, f"output of {name}\n", "", failure, 1.0)
+    def start(self, lab: Lab) -> None:
+        self.labs.append(lab)
+        lab.guests = tuple(
+            HostMachine(it, self.cannot.get(it.name, []))  # type: ignore[misc]
+            for it in lab.plans
+        )
 
-    def boot(
-        self,
-        kernel: Path,
-        directory: Path,
-        hosts: tuple[str, str],
-        *words: str,
-        copy_to: BinaryIO | None = None,
-        **_: object,
-    ) -> list[Result]:
-        self.booted.append((hosts, *words))
-        for name, behaviours in zip("ab", self.behaviours, strict=True):
-            lines = [f"{behaviour}\tyes\n" for behaviour in behaviours]
-            (directory / f"behaviours-{name}").write_text("".join(lines))
-        return self.results
+    def close(self, lab: Lab) -> None:
+        lab.results = [Result(it.name, None, "", "", "the lab ended", 1.0) for it in lab.plans]
+
+    def ran(self, index: int) -> list[str]:
+        machine: Any = self.labs[0].guests[index]
+        return [str(command) for command in machine.ran]
 
 
 @pytest.fixture
 def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
     machines = Machines()
-    monkeypatch.setattr("ipoibu.lab.machines.link.boot", machines.boot)
-    monkeypatch.setattr("ipoibu.lab.machines.kernels.find_kernel", lambda: Path("/nokernel"))
+
+    def start(lab: Lab) -> None:
+        machines.start(lab)
+
+    def close(lab: Lab) -> None:
+        machines.close(lab)
+
+    monkeypatch.setattr(Lab, "start", start)
+    monkeypatch.setattr(Lab, "close", close)
     return machines
 
 
@@ -55,15 +88,18 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
     ("words", "said"),
     [
         (["--device", "eth0"], "--device 'eth0': expected one of rxe0, soft:vec0, siw0"),
-        (["--mode", "unreliable"], "--mode 'unreliable': rxe0 has datagram, connected"),
-        (["--device", "siw0", "--mode", "connected"], "--mode 'connected': siw0 has datagram"),
+        (["--mode", "unreliable"], "--mode 'unreliable': expected one of datagram, connected"),
+        (["--device", "siw0", "--mode", "connected"], "on iwarp ipoibu has datagram mode only"),
+        (
+            ["--device", "siw0", "--fabric", "ib"],
+            "--device siw0: a machine has none with --fabric ib",
+        ),
+        (["--device", "rxe0", "--fabric", "none"], "--device rxe0: a machine has none with"),
         (["--hosts", "3"], "--hosts is not for --guests"),
-        (["--fabric", "ib"], "--fabric needs --guests N"),
-        (["--run", "a=true"], "--run needs --guests N"),
+        (["--fabric", "ethernet"], "--fabric 'ethernet': expected one of ib, roce, iwarp, none"),
         (["--mtu", "1500"], "--mtu is not for --guests"),
         (["--cpu-latency", "0"], "--cpu-latency is not for --guests"),
-        (["--json"], "--guests --json needs --check"),
-        (["2", "--check"], "--check is for --guests without a number"),
+        (["--ipoib", "kernel,none", "--check"], "--check needs two machines with IP over"),
         (["2", "--json", "--tap"], "--tap and --json are two reports"),
         (["2", "--impair", "loss 1x"], "--impair 'loss 1x': tc says: Illegal"),
         (["2", "--impair", "c:loss 1%"], "there is no machine 'c' but a, b"),
@@ -74,56 +110,90 @@ def test_an_option_that_machines_do_not_have_is_refused(
 ) -> None:
     assert main(["lab", "--guests", *words]) == 2
     assert said in capsys.readouterr().err
-    assert machines.booted == []
+    assert machines.labs == []
+
+
+def test_guests_without_a_number_are_two(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in ([], ["2"]):
+        assert main(["lab", "--guests", *words]) == 0
+    first, second = ([it.kind for it in lab.plans] for lab in machines.labs)
+    assert first == second == ["kernel", "kernel"]
+    assert "$ ping -c 3 -i 0.2 -W 5 10.9.0.2\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [
+        (["3", "--device", "rxe0"], ["ipoibu", "kernel", "ipoibu"]),
+        (["--device", "soft:vec0"], ["ipoibu:soft", "kernel"]),
+        (["--device", "siw0"], ["ipoibu", "ipoibu"]),
+        (["--device", "rxe0", "--fabric", "roce"], ["ipoibu", "ipoibu"]),
+        (["--device", "soft:vec0", "--ipoib", "mixed"], ["kernel", "ipoibu:soft"]),
+        (["--fabric", "none"], ["none", "none"]),
+    ],
+)
+def test_a_device_says_what_ipoibu_runs_on(
+    machines: Machines, words: list[str], kinds: list[str]
+) -> None:
+    assert main(["lab", "--guests", *words]) == 0
+    assert [it.kind for it in machines.labs[0].plans] == kinds
 
 
 def test_a_check_that_passes_says_so(
     machines: Machines, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["lab", "--guests", "--check", "--json"]) == 0
+    assert main(["lab", "--guests", "--device", "rxe0", "--check", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert machines.booted == [(("rxe0 (InfiniBand)", "kernel"), "judge", "datagram")]
     assert [host["host"] for host in report["hosts"]] == [
-        "ipoibu on rxe0 (InfiniBand)",
-        "the kernel's ib_ipoib",
+        "ipoibu on rxe0 as an InfiniBand port",
+        "ib_ipoib on rxe0 as an InfiniBand port",
     ]
     assert report["ok"] is True
     assert len(report["checks"]) == 2 * len(COMMON + LARGE["datagram"])
-    assert report["checks"][0] == {"host": "h1", "check": COMMON[0], "ok": True}
+    wanted = {"host": "a", "peer": "b", "check": COMMON[0], "ok": True, "detail": ""}
+    assert report["checks"][0] == wanted
+    assert any("interface_again ipoibu" in it for it in machines.ran(0))
+    assert any("interface_again kernel" in it for it in machines.ran(1))
+
+
+def test_each_machine_of_several_is_checked_with_the_next_one(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lab", "--guests", "4", "--ipoib", "kernel,none,kernel,kernel", "--check"]) == 0
+    seen = capsys.readouterr().out
+    pairs = [line.partition(":")[0] for line in seen.splitlines() if COMMON[0] in line]
+    ways = ["a -> c", "c -> a", "c -> d", "d -> c", "d -> a", "a -> d"]
+    assert pairs == [f"ok    {way}" for way in ways]
+    assert "all 84 checks passed" in seen
+    assert any("all_nodes_answer 3" in it for it in machines.ran(0))
 
 
 def test_what_a_host_did_not_do_fails_the_check(
+    machines: Machines, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    machines.cannot["b"] = ["every_size 10.9.0.1"]
+    report = tmp_path / "junit.xml"
+    words = ["--check", "--junit", str(report), "--run", "a=exit 7"]
+    assert main(["lab", "--guests", *words]) == 1
+    seen = capsys.readouterr()
+    assert f"FAIL  b -> a: {COMMON[2]}" in seen.out
+    assert seen.out.count("FAIL") == 1
+    assert "what it said\n" in seen.err
+    assert "1 of 28 checks failed" in seen.err
+    assert 'message="1 of 28 checks failed"' in report.read_text()
+
+
+def test_a_restart_that_fails_fails_both_ways(
     machines: Machines, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machines.behaviours[1] = machines.behaviours[1][1:]
+    machines.cannot["a"] = ["interface_again"]
     assert main(["lab", "--guests", "--check"]) == 1
     seen = capsys.readouterr()
-    assert f"FAIL  h2: {COMMON[0]}" in seen.out
-    assert "27 of 28 checks passed" in seen.out
-
-
-def test_a_machine_that_fails_fails_the_check(
-    machines: Machines, capsys: pytest.CaptureFixture[str]
-) -> None:
-    machines.results[1] = machines.result("b", None, "Kernel panic")
-    assert main(["lab", "--guests", "--check"]) == 1
-    assert "machine b: Kernel panic" in capsys.readouterr().err
-
-
-def test_the_exit_code_is_that_of_the_command(machines: Machines) -> None:
-    machines.results[0] = machines.result("a", 7)
-    assert main(["lab", "--guests", "--mode", "connected", "--", "ls", "a b"]) == 7
-    [(hosts, *words)] = machines.booted
-    assert hosts == ("rxe0 (InfiniBand, no ib_cm)", "kernel")
-    assert words == ["lab", "connected", "ls", "a b"]
-
-
-def test_a_machine_that_fails_is_an_error_of_the_lab(
-    machines: Machines, capsys: pytest.CaptureFixture[str]
-) -> None:
-    machines.results[0] = machines.result("a", None, "did not end within 5 s")
-    assert main(["lab", "--guests"]) == 1
-    assert "machine a: did not end within 5 s" in capsys.readouterr().err
+    assert [it for it in seen.out.splitlines() if it.startswith("FAIL")] == [
+        f"FAIL  {way}: {COMMON[-2]}" for way in ("a -> b", "b -> a")
+    ]
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_anything_boots(

@@ -18,7 +18,7 @@ class Refusal:
 sys.meta_path.insert(0, Refusal())
 from ipoibu.cli.main import main
 from ipoibu.lab.machines.kinship import set_subreaper
-import ipoibu.lab.machines.lab, ipoibu.lab.machines.link, ipoibu.lab.machines.judge
+import ipoibu.lab.machines.lab, ipoibu.lab.machines.check, ipoibu.lab.machines.judge
 
 set_subreaper(True)
 set_subreaper(False)

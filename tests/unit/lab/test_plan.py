@@ -30,6 +30,13 @@ def test_addresses_follow_the_kind_and_the_fabric() -> None:
     assert plan(1, "none", "roce", "datagram")[0].ipv4 == "10.8.0.1"
 
 
+def test_without_a_fabric_nothing_runs_first() -> None:
+    for machine in plan(2, None, "none", "datagram"):
+        assert (machine.kind, machine.setup, machine.kernel_arguments) == ("none", "", ())
+        assert (machine.ipv4, machine.ipv6, machine.description) == ("", "", "no RDMA device")
+    assert kinds(plan(1, None, "ib", "datagram")) == ["kernel"]
+
+
 def test_an_own_cm_takes_the_place_of_the_kernels() -> None:
     kernel, ipoibu = plan(2, "mixed", "ib", "connected")
     assert kernel.kernel_arguments == ("rdma_rxe.ib=1",)
@@ -63,6 +70,10 @@ def test_the_built_in_hca_needs_no_device_of_the_kernel(tmp_path: Path) -> None:
         ((3, "kernel,none", "ib", "datagram"), "2 words for 3 machines"),
         ((2, "kernel", "roce", "datagram"), "--ipoib kernel needs --fabric ib"),
         ((2, "ipoibu", "ethernet", "datagram"), "--fabric 'ethernet': expected one of ib"),
+        (
+            (2, "kernel", "none", "datagram"),
+            "--ipoib kernel: --fabric none has nothing to run it on",
+        ),
         ((2, "kernel", "ib", "fast"), "--mode 'fast': expected one of datagram"),
         ((2, "ipoibu", "iwarp", "connected"), "on iwarp ipoibu has datagram mode only"),
         ((2, "ipoibu:soft", "iwarp", "datagram"), "--ipoib ipoibu:soft needs --fabric ib or roce"),
@@ -134,7 +145,7 @@ def test_what_a_port_cannot_express_is_refused(tmp_path: Path, text: str, said: 
 
 
 def test_iwarp_has_no_partitions(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="iWARP has no partitions"):
+    with pytest.raises(UsageError, match="--fabric iwarp has no partitions"):
         partitions(tmp_path, DEFAULT, kind="ipoibu", fabric="iwarp")
 
 

@@ -17,7 +17,7 @@ from ipoibu.lab.machines import roles as module
 from ipoibu.lab.machines.agent import Agent
 from ipoibu.lab.machines.machine import Machine
 from ipoibu.lab.machines.mounts import INSIDE
-from ipoibu.lab.machines.roles import Roles, Script
+from ipoibu.lab.machines.roles import Roles, Script, play
 from ipoibu.lab.machines.runner import Result
 from ipoibu.lab.machines.shared import SharedDirectory
 
@@ -99,6 +99,36 @@ def test_a_machine_that_ends_is_an_error(lab: Lab) -> None:
     lab._agents[0].ask_to_finish()
     with pytest.raises(MachineFailed, match="it ended"):
         lab.guests[0].succeed("true")
+
+
+def test_a_machine_that_ends_decides_for_all(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its agent, the parent of its script, is killed; nothing of its kernel says why."""
+    monkeypatch.setattr(lab, "_failure", lambda index: MachineFailed(f"{index} ended"))
+    roles = Roles([Script.parse(it, NAMES) for it in ("a=sleep 1000", "b=kill -9 $PPID")])
+    with pytest.raises(MachineFailed, match="1 ended"):
+        roles.run(lab, 60)
+    lab.failure = MachineFailed("1 ended")
+    assert roles.status(lab) == 1
+    a, b, c = roles.results(lab)
+    assert (a.status, a.failure) == (None, "ended because machine b failed")
+    assert (b.status, b.failure) == (None, "the lab ended")  # what its own result says
+    assert c.succeeded
+    assert a.culprit is not None
+    assert a.culprit.name == "b"
+
+
+def test_a_text_that_is_longer_than_a_path_is_a_text(lab: Lab) -> None:
+    text = "a=true " + "x" * 5000 + "; echo end"
+    assert run(lab, text).results(lab)[0].output == "end\n"
+
+
+def test_each_machine_plays_its_command(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lab, "start", lambda lab: None)
+    monkeypatch.setattr(Lab, "close", lambda lab: None)
+    a, b, c = play(lab, ["type -t meet", ["sleep", "0"], "exit 0"])
+    assert (a.check().output, b.check().output, c.status) == ("function\n", "", 0)
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        play(lab, ["true"])
 
 
 def test_words_run_as_they_are(lab: Lab) -> None:

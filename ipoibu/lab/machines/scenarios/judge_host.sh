@@ -100,7 +100,7 @@ every_size() { # ADDRESS: echo data of every size; the kernel sends fragments be
     done
 }
 
-all_nodes_answer() { # two addresses answer, our own and the other host's
+all_nodes_answer() { # HOSTS: so many addresses answer, ours and the other hosts'
     local output line from=()
     output=$(ping -c 3 -i 0.3 -W 2 ff02::1%ib0)
     echo "$output"
@@ -108,7 +108,7 @@ all_nodes_answer() { # two addresses answer, our own and the other host's
         [[ $line =~ ' from '([^ ]+) && " ${from[*]} " != *" ${BASH_REMATCH[1]} "* ]] &&
             from+=("${BASH_REMATCH[1]}")
     done <<<"$output"
-    ((${#from[@]} == 2))
+    ((${#from[@]} == $1))
 }
 
 hear_groups() {
@@ -166,7 +166,7 @@ judge() { # HOST MODE
     tried "it pings with 0 to 9000 bytes over IPv6" every_size "fd00:9::$other"
     meet pinged 60
     for turn in 1 2; do
-        ((turn == LAB_INDEX)) && tried "all nodes answer its ping" all_nodes_answer
+        ((turn == LAB_INDEX)) && tried "all nodes answer its ping" all_nodes_answer 2
         if ((turn == LAB_INDEX)); then hear_groups; else send_to_groups; fi
         if ((turn == LAB_INDEX)); then
             stream_in "tcp4-$turn" "10.9.0.$LAB_INDEX"

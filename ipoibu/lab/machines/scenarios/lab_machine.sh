@@ -71,3 +71,18 @@ ipoibu_up() { # FABRIC [OPTION...] of ipoibu
             if ((LAB_INDEX == 1)); then ib_up siw0 "${@:2}"; else ib_up siw0 --peer 10.8.0.1 "${@:2}"; fi ;;
     esac
 }
+
+interface_again() { # KIND: ib0 goes away and comes back; ipoibu, which dies, gets another queue pair
+    local options
+    if [[ $1 == kernel ]]; then
+        ip link set ib0 down
+        ip link set ib0 up
+        ip addr replace "fd00:9::$LAB_INDEX/64" dev ib0 nodad
+        until_true 30 "the carrier of ib0" has_carrier ib0
+        return
+    fi
+    mapfile -d '' -t options </tmp/ib0.options
+    kill -KILL "$(</tmp/ib0.pid)"
+    until_true 30 "the end of ib0" test ! -e /sys/class/net/ib0
+    ib_up "${options[@]}"
+}

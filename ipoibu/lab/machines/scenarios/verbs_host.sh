@@ -44,9 +44,11 @@ reports_up() {
 
 ib_up() { # DEVICE [OPTION...]: sets ib_pid to the daemon's process number
     : >/tmp/ib0.log
+    printf '%s\0' "$@" >/tmp/ib0.options
     ipoibu up ib0 --device "$@" --address "10.9.0.$LAB_INDEX/24" \
         --address "fd00:9::$LAB_INDEX/64" >>/tmp/ib0.log 2>&1 &
     ib_pid=$!
+    echo "$ib_pid" >/tmp/ib0.pid
     until_true 120 "ib0" reports_up || { cat /tmp/ib0.log >&2; return 1; }
 }
 
