@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +54,9 @@ def _findings() -> Iterator[Finding]:
     else:
         yield from doctor.programs()
         yield doctor.verbs()
+        yield doctor.manager(
+            shutil.which("opensm", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        )
 
 
 def _hosts_in_namespaces() -> Iterator[Finding]:

@@ -194,6 +194,13 @@ def programs(
             yield Finding(name, "ok", f"the host has all {count} programs")
 
 
+def manager(opensm: str | None) -> Finding:
+    """Check what --sm needs: `opensm` is the path of OpenSM, if the host has it."""
+    if opensm is not None:
+        return Finding("machine_opensm", "ok", "--sm has OpenSM")
+    return Finding("machine_opensm", "info", "--sm lacks opensm", "apt-get install opensm")
+
+
 def verbs(modules: Sequence[str] = ("pyverbs",)) -> Finding:
     """Check what ipoibu needs on rxe0 and siw0 in a machine."""
     if all(importlib.util.find_spec(module) is not None for module in modules):

@@ -25,6 +25,7 @@ CHECKS = [
     "machine_boot",
     "machine_programs",
     "machine_verbs",
+    "machine_opensm",
 ]
 
 

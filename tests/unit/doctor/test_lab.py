@@ -31,6 +31,12 @@ def test_a_host_without_the_simulated_fabric() -> None:
     assert lab.simulator(["opensm", "x"], []).status == "ok"
 
 
+def test_a_host_without_a_subnet_manager_for_machines() -> None:
+    wanted = Finding("machine_opensm", "info", "--sm lacks opensm", "apt-get install opensm")
+    assert lab.manager(None) == wanted
+    assert lab.manager("/usr/sbin/opensm").status == "ok"
+
+
 def test_a_processor_without_user_mode_linux() -> None:
     found = lab.processor("aarch64")
     assert (found.status, found.detail) == ("fail", "machines run on x86_64 only, this is aarch64")
