@@ -423,6 +423,8 @@ CM_ANSWERS_BURST: Final = 100.0
 
 # Lab machines
 MACHINE_FILE_MAX_BYTES: Final = 2 << 30  # of each file that a machine writes on its host
+MACHINE_FILES_MAX: Final = 16384  # of all machines of a lab together, directories too
+MACHINE_FILES_MAX_BYTES: Final = 8 << 30  # of these files together
 
 # Sockets of an application (ipoibu/aio)
 AIO_BATCH: Final = 64  # packets between two turns of the event loop, or for one call of `recv_many`

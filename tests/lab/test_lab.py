@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ipoibu.base.errors import UsageError
 from ipoibu.lab import CommandFailed, Lab, MachineFailed
+from ipoibu.lab.machines import quota
 
 pytestmark = pytest.mark.lab
 
@@ -94,6 +96,18 @@ def test_a_machine_that_dies_ends_its_commands_with_its_kernel_log(lab_kernel: P
         Lab(1, kernel=lab_kernel, ipoib="none", fabric="roce") as lab,
     ):
         lab.a.succeed("echo c >/proc/sysrq-trigger; sleep 1000")
+
+
+def test_machines_that_write_too_many_files_are_ended(
+    lab_kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota, "excess", partial(quota.excess, files_max=200))
+    said = "the machines have written more than 200 files to /run/lab"
+    with (
+        pytest.raises(MachineFailed, match=f"machine a: {said}"),
+        Lab(2, kernel=lab_kernel, fabric="none") as lab,
+    ):
+        lab.a.succeed("for n in {1..300}; do : >/run/lab/a/$n; done; sleep 1000")
 
 
 def test_a_complaint_of_a_kernel_fails_the_lab_at_its_end(lab_kernel: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ Where to look:
 - `check`: machines try everything towards each other
 - `mounts`: the files that a machine sees
 - `shared`: the host's files in a directory that a machine writes, too
+- `quota`: the cap of what machines write on the host
 - `stream`: what comes out of a machine
 - `wire`: the Ethernet between them
 - `switch`: the InfiniBand switch that the wire is where OpenSM runs

@@ -27,6 +27,7 @@ from ipoibu.lab.machines.kernels import find_kernel
 from ipoibu.lab.machines.machine import CommandFailed, Machine
 from ipoibu.lab.machines.mounts import INSIDE, Share, choose_root
 from ipoibu.lab.machines.plan import DEFAULT_PARTITIONS, NAMES, PARTITIONS, plan
+from ipoibu.lab.machines.quota import Quota
 from ipoibu.lab.machines.runner import MEMORY_MIB, LabMachine, MachineFailed, Result, cpus, shell
 from ipoibu.lab.machines.switch import Switch
 from ipoibu.lab.machines.wire import Wire
@@ -118,6 +119,8 @@ class Lab(Starting):
         self._changed = threading.Condition()
         self.results: list[Result] = []
         self.failure: MachineFailed | None = None
+        self._quota: Quota | None = None
+        self._excess: str | None = None  # why the lab has killed its machines
 
     def __getitem__(self, name: str) -> Machine:
         """Return a machine by its name; `KeyError`."""
@@ -154,6 +157,7 @@ class Lab(Starting):
             switch = Switch(len(self.plans)) if self._has_sm else None
             wire = self._stack.enter_context(Wire(len(self.plans), self.capture, switch))
             self._boot(kernel, wire, lines)
+        self._quota = self._stack.enter_context(Quota(self.directory, self._kill))
         limit_s = SYSTEMD_S if self._init == "systemd" else BOOT_S
         deadline = time.monotonic() + limit_s
         for index, agent in enumerate(self._agents):
@@ -186,6 +190,8 @@ class Lab(Starting):
 
         `results` then has each machine's, and `failure` is the error of the first that has failed, if any.
         """
+        if self._quota is not None:
+            self._quota.close()
         agents, self._agents = self._agents, []
         for agent in agents:
             agent.ask_to_finish()
@@ -196,7 +202,7 @@ class Lab(Starting):
                 result = machine.finish("the lab ended")
                 self.results.append(result)
                 if self.failure is None and (not has_lasted or result.has_complaint):
-                    self.failure = failure_of(result, "the machine ended")
+                    self.failure = failure_of(result, self._excess or "the machine ended")
 
     def __exit__(
         self,
@@ -269,6 +275,12 @@ class Lab(Starting):
             )
         self.guests = tuple(guests)
 
+    def _kill(self, reason: str) -> None:
+        """End all machines; what waits for one of them fails for that reason."""
+        self._excess = reason
+        for machine in self._machines:
+            machine.kill()
+
     def _log_of(self, index: int) -> Callable[[bytes], None]:
         def log(data: bytes) -> None:
             self._machines[index].add_output(data)
@@ -300,6 +312,7 @@ class Lab(Starting):
 
     def _failure(self, index: int, reason: str = "the machine ended") -> MachineFailed:
         """Return the error of a machine that has ended, or end it now for a reason."""
+        reason = self._excess or reason
         return failure_of(self._machines[index].finish(reason), reason)
 
 

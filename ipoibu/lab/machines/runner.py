@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -231,6 +232,7 @@ class LabMachine(Starting):
         self._started_s = 0.0
         self.pidfd = -1
         self._result: Result | None = None
+        self._ending = threading.Lock()  # `kill` comes from another thread
 
     def start(self) -> None:
         """Boot; the command runs a quarter of a second later."""
@@ -279,6 +281,12 @@ class LabMachine(Starting):
         finally:
             for stream in self._streams:
                 stream.start()
+
+    def kill(self) -> None:
+        """End the machine's kernel; any thread may call it, and `finish` is still to come."""
+        with self._ending:
+            if self.pidfd >= 0:
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def add_output(self, data: bytes) -> None:
         """Add to the machine's output what has come on another way."""
@@ -345,8 +353,9 @@ class LabMachine(Starting):
                 _reap_group(self._process.pid)
             finally:
                 set_subreaper(False)
-            os.close(self.pidfd)
-            self.pidfd = -1
+            with self._ending:
+                os.close(self.pidfd)
+                self.pidfd = -1
         for stream in self._streams:
             stream.join(CLOSE_S)
 
