@@ -100,6 +100,37 @@ static void a_full_ring_takes_nothing(void)
     sent(HEADERS4, sizeof HEADERS4, "hello", 5, &total);
 }
 
+/* Any bytes of any length are read within their bounds (sanitizers check), and a datagram that is
+ * read lies within its packet. */
+static void any_bytes_are_read_within_their_bounds(void)
+{
+    uint32_t total, state = 1, taken = 0;
+    for (int round = 0; round < 200000; round++) {
+        bool is_v4 = round % 2 == 0;
+        const uint8_t *headers = is_v4 ? HEADERS4 : HEADERS6;
+        uint8_t whole[64];
+        uint32_t headers_len = is_v4 ? sizeof HEADERS4 : sizeof HEADERS6;
+        memcpy(whole, sent(headers, headers_len, "hello", 5, &total), headers_len + 5);
+        for (int change = round % 3; change > 0; change--) {
+            state = state * 1664525u + 1013904223u;
+            whole[state >> 8 & 63] = (uint8_t)(state >> 24);
+        }
+        state = state * 1664525u + 1013904223u;
+        uint32_t len = (state >> 8) % 5 == 0 ? (state >> 12) % (total + 1) : total;
+        uint8_t *packet = malloc(len > 0 ? len : 1); /* with nothing behind it */
+        CHECK(packet != NULL);
+        memcpy(packet, whole, len);
+        struct ipu_datagram got;
+        if (ipu_datagram_read_untrusted(packet, len, &got)) {
+            CHECK(got.flow >= packet && got.flow + got.flow_len + 4 == got.payload);
+            CHECK(got.payload + got.payload_len <= packet + len);
+            taken++;
+        }
+        free(packet);
+    }
+    CHECK(taken > 1000);
+}
+
 int main(void)
 {
     CHECK_EQ(ipu_queue_init(&queue, 1 << 13, 1 << 13), 0);
@@ -107,6 +138,7 @@ int main(void)
     RUN(damage_is_refused);
     RUN(ipv4_may_come_without_a_checksum_and_ipv6_may_not);
     RUN(a_full_ring_takes_nothing);
+    RUN(any_bytes_are_read_within_their_bounds);
     ipu_queue_free(&queue);
     return 0;
 }

@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 Runs = list[tuple[bytes, list[bytes]]]
 
 
+class Receiver:
+    """Takes the packets of a host's endpoint."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Return whether it can never take a packet again."""
+        return False
+
+    def abandon(self) -> None:
+        """End, although there are sockets."""
+
+
 class Host(Network):
     """One for each endpoint with sockets (`host_of`). It has no thread: a receiver calls `dispatch` and
     `look`, and the sockets' owner everything else, on the same thread or under one lock.
@@ -32,7 +44,7 @@ class Host(Network):
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self.receiver: object = None
+        self.receiver: Receiver | None = None
         self.starting = threading.RLock()  # of a receiver, by whichever thread
         self._reassembly = Reassembly(self.counts)
         self._icmp = Icmp(self)
@@ -178,9 +190,11 @@ def stats(endpoint: Endpoint) -> dict[str, int]:
     return {f"aio.{name}": value for name, value in sorted(host_of(endpoint).counts.items())}
 
 
-def refuse_other_receiver(host: Host, receiver: object, kind: str) -> None:
-    """`UsageError` if something else than `receiver` takes the endpoint's packets."""
-    if host.receiver is not None and host.receiver is not receiver:
+def refuse_other_receiver(host: Host, kind: str) -> None:
+    """`UsageError` if something takes the endpoint's packets already."""
+    if host.receiver is not None and host.receiver.is_dead:
+        host.receiver.abandon()
+    if host.receiver is not None:
         raise UsageError(
             f"{host.endpoint.config.name}: its packets already go to other sockets, not to {kind}:"
             " one endpoint serves one event loop, or blocking sockets"

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ipoibu.aio.host import Host, refuse_other_receiver
+from ipoibu.aio.host import Host, Receiver, refuse_other_receiver
 from ipoibu.base.errors import Closed
 from ipoibu.base.limits import AIO_BATCH, AIO_LOOK_S
 
 
-class LoopReceiver:
+class LoopReceiver(Receiver):
     """The receiver of a host on one loop; all calls are made there."""
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
@@ -27,7 +27,7 @@ class LoopReceiver:
         with host.starting:
             receiver = host.receiver
             if not isinstance(receiver, cls) or receiver._loop is not loop:
-                refuse_other_receiver(host, None, "those of this event loop")
+                refuse_other_receiver(host, "those of this event loop")
                 receiver = cls(host, loop)
                 receiver._start()
             return receiver
@@ -56,6 +56,17 @@ class LoopReceiver:
         self._queue.disarm()
         host.stop()
 
+    @property
+    def is_dead(self) -> bool:
+        return self._loop.is_closed()
+
+    def abandon(self) -> None:
+        """Free the ports of transports that nobody closed while their loop ran."""
+        for socket in self._host.ports:
+            self._host.drop(socket)
+            socket.groups.leave_all()
+        self._stop()
+
     def _soon(self, function: Callable[[], None]) -> None:
         self._loop.call_soon(function)
 
@@ -64,7 +75,11 @@ class LoopReceiver:
             return
         queue = self._queue
         queue.disarm()
-        self._host.dispatch(self._loop.time(), queue.recv_runs(AIO_BATCH))
+        try:
+            self._host.dispatch(self._loop.time(), queue.recv_runs(AIO_BATCH))
+        except Closed as problem:
+            self._host.lose(problem)
+            return
         if self._host.receiver is self and queue.arm():
             self._soon(self._receive)
 

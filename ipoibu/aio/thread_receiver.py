@@ -10,7 +10,7 @@ from collections import Counter, deque
 from itertools import repeat
 
 from ipoibu.aio.address import SocketAddress
-from ipoibu.aio.host import Host, refuse_other_receiver
+from ipoibu.aio.host import Host, Receiver, refuse_other_receiver
 from ipoibu.base.limits import (
     AIO_BATCH,
     AIO_LOOK_S,
@@ -67,7 +67,7 @@ class Mailbox:
         return taken
 
 
-class ThreadReceiver:
+class ThreadReceiver(Receiver):
     """The receiver of a host with blocking sockets. Of the threads that wait, one takes the packets for all;
     `lock` guards the host and its sockets."""
 
@@ -86,7 +86,7 @@ class ThreadReceiver:
         with host.starting:
             receiver = host.receiver
             if not isinstance(receiver, cls):
-                refuse_other_receiver(host, None, "blocking ones")
+                refuse_other_receiver(host, "blocking ones")
                 receiver = host.receiver = cls(host)
                 host.schedule = lambda function: function()
                 host.start()

@@ -45,16 +45,17 @@ class DatagramTransport(SocketCalls, asyncio.DatagramTransport):
         self._waiting_bytes = 0
         self._retry: asyncio.TimerHandle | None = None
         self._high, self._low = AIO_WRITE_HIGH_BYTES, AIO_WRITE_LOW_BYTES
+        self._has_begun = False
         self._is_paused = False
         self._is_closing = False
         self._is_lost = False
         socket.on_datagrams = self._deliver
         socket.on_error = self._note_error
         socket.on_lost = self._fail
-        # Nothing is delivered before `connection_made`: both run on the loop, in this order.
         loop.call_soon(self._begin, made)
 
     def _begin(self, made: asyncio.Future[None]) -> None:
+        self._has_begun = True
         try:
             self._protocol.connection_made(self)
         finally:
@@ -177,6 +178,9 @@ class DatagramTransport(SocketCalls, asyncio.DatagramTransport):
     # -- what comes ------------------------------------------------------------------------------
 
     def _deliver(self, payloads: list[bytes], address: SocketAddress) -> None:
+        if not self._has_begun:  # the packets lay in the queue already: `_begin` runs first
+            self._loop.call_soon(self._deliver, payloads, address)
+            return
         for payload in payloads:
             if self._is_closing:
                 return

@@ -28,6 +28,9 @@ class Inbox:
 
     def __init__(self) -> None:
         self._receiving = threading.Lock()
+        self._poll: select.poll | None = (
+            None  # on the descriptor of the queue, which stays the same
+        )
 
     def receive(
         self, opened: Opened, take: Take[_Packets], max: int, timeout: float | None
@@ -46,9 +49,10 @@ class Inbox:
                     return []
                 if queue.arm():
                     continue
-                poll = select.poll()
-                poll.register(queue.fd, select.POLLIN)
-                poll.poll((_LOOK_S if left is None else min(_LOOK_S, left)) * 1000)
+                if self._poll is None:
+                    self._poll = select.poll()
+                    self._poll.register(queue.fd, select.POLLIN)
+                self._poll.poll((_LOOK_S if left is None else min(_LOOK_S, left)) * 1000)
                 queue.disarm()
                 opened()
 

@@ -14,7 +14,7 @@ import pytest
 
 from ipoibu import Closed, Endpoint, UsageError
 from ipoibu.aio import DatagramTransport, create_datagram_endpoint, stats, with_datagrams
-from tests.doubles.endpoint_pair import Noting, hosts
+from tests.doubles.endpoint_pair import PATIENCE_S, Noting, hosts
 
 Scenario = Callable[[Endpoint, Endpoint], Awaitable[None]]
 BOTH: Final = pytest.mark.parametrize("prefix", ["10.0.0.", "fd00::"])
@@ -264,6 +264,22 @@ def test_abort_forgets_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         await noted.until("lost")
         assert client.get_write_buffer_size() == 0
         assert noted.calls == ["made", "lost"]
+
+    play(scenario)
+
+
+def test_a_protocol_hears_of_its_transport_before_a_datagram_that_lay_there() -> None:
+    async def scenario(alice: Endpoint, bob: Endpoint) -> None:
+        client, _ = await opened(alice, remote=("10.0.0.2", 7000))
+        client.sendto(b"early")
+        async with asyncio.timeout(PATIENCE_S):
+            while not bob.packet_queue.arm():
+                await asyncio.sleep(0.01)
+        server, heard = await opened(bob, ("10.0.0.2", 7000))
+        await heard.received(1)
+        assert heard.calls == ["made", "datagram"]
+        client.close()
+        server.close()
 
     play(scenario)
 

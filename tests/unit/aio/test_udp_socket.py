@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -159,6 +160,19 @@ def test_closing_the_endpoint_ends_a_wait(pair: tuple[Endpoint, Endpoint]) -> No
         pair[0].close()
         with pytest.raises(Closed):
             waiting.result(PATIENCE_S)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed transport")
+def test_a_loop_that_has_ended_frees_its_sockets(pair: tuple[Endpoint, Endpoint]) -> None:
+    async def open_one() -> None:
+        transport, _ = await create_datagram_endpoint(pair[0], Noting, ("10.0.0.1", 7000))
+        transport.join("239.1.2.3")
+
+    asyncio.run(open_one())
+    asyncio.run(open_one())
+    with UdpSocket(pair[0], ("10.0.0.1", 7000)) as socket:
+        assert socket.getsockname() == ("10.0.0.1", 7000)
+    gc.collect()  # the transports warn
 
 
 def test_an_endpoint_has_blocking_sockets_or_those_of_a_loop(
