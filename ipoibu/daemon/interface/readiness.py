@@ -25,11 +25,13 @@ class Readiness:
         self._is_optimistic = config.dad_ipv6 == "optimistic"
         self._has_ipv4 = config.dhcp is not None  # its lease is waited for, too
         self._is_link_up = False
+        self._has_begun = False  # the link may be up before
         self._pending: set[IpAddress] = set()
 
     def begin(self, addresses: Set[IpAddress]) -> None:
         """Take the addresses that the interface has at its start."""
         self._pending = set(addresses)
+        self._has_begun = True
         self._look()
 
     def note_link_up(self) -> None:
@@ -43,6 +45,8 @@ class Readiness:
         self._look()
 
     def _look(self) -> None:
+        if not self._has_begun:
+            return
         if not self._pending:
             self.checked.set()
         probes_ipv4 = any(address.version == 4 for address in self._pending)

@@ -64,6 +64,16 @@ def test_optimistic_addresses_are_usable_once_the_link_is_up() -> None:
     assert state(it) == (True, True)
 
 
+def test_a_link_that_is_up_first_makes_nothing_usable_before_the_addresses_are_there() -> None:
+    it = readiness()
+    it.note_link_up()
+    assert state(it) == (False, False)
+    it.begin({V4, V6})
+    assert state(it) == (False, False)
+    it.note_judged(V4, is_duplicate=False)
+    assert state(it) == (True, False)
+
+
 def test_an_optimistic_host_waits_for_the_ipv4_address_that_it_probes_for() -> None:
     it = readiness(dad_ipv4="on", dad_ipv6="optimistic")
     it.begin({V4, V6})
