@@ -149,13 +149,16 @@ def machine(
 
 @pytest.fixture(scope="module")
 def cable(machine: Machine) -> None:
-    """A cable from eth0, which the first test has laid unless it was left out."""
+    """A cable from eth0 to another host, which the first test has laid unless it was left out."""
     if "eth0" not in machine.links():
         lay_cable(machine)
 
 
 def lay_cable(machine: Machine) -> None:
-    machine.run("ip link add eth0 type veth peer eth1; ip link set eth0 up; ip link set eth1 up")
+    machine.run(
+        "ip netns add peer; ip link add eth0 type veth peer eth1 netns peer; ip link set eth0 up;"
+        " ip -n peer link set lo up; ip -n peer link set eth1 up"
+    )
 
 
 @pytest.fixture
@@ -193,10 +196,6 @@ def test_the_unit_permits_every_stage_of_the_sandbox(machine: Machine) -> None:
 def peer(machine: Machine, cable: None, until: Until) -> str:
     """The prefix of commands on another host of the link, 10.0.0.2 and 10.1.0.2."""
     inside = "ip netns exec peer "
-    machine.run(
-        "ip netns add peer; ip link set eth1 netns peer; ip -n peer link set lo up;"
-        " ip -n peer link set eth1 up"
-    )
     up = "ipoibu up ib9 --device soft:eth1 --address 10.0.0.2/24 --address fd00::2/64"
     machine.run(f"{inside}setsid {up} >/tmp/peer 2>&1 &")
     until(lambda: "ib9: up" in machine.run("cat /tmp/peer"), PATIENCE_S)
