@@ -40,6 +40,30 @@ __attribute__((target("avx2"))) static uint64_t add_avx2(const uint8_t *at, size
     _mm256_storeu_si256((__m256i_u *)lanes, sum[0]);
     return lanes[0] + lanes[1] + lanes[2] + lanes[3];
 }
+
+/* The same, and copies them. */
+__attribute__((target("avx2"))) static uint64_t copy_avx2(uint8_t *to, const uint8_t *at,
+                                                          size_t len)
+{
+    const __m256i low = _mm256_set1_epi64x(UINT32_MAX);
+    __m256i sum[4];
+    for (int i = 0; i < 4; i++)
+        sum[i] = _mm256_setzero_si256();
+    for (const uint8_t *end = at + len; at < end; at += AVX2_STEP, to += AVX2_STEP) {
+        __m256i a = _mm256_loadu_si256((const __m256i_u *)at);
+        __m256i b = _mm256_loadu_si256((const __m256i_u *)(at + 32));
+        _mm256_storeu_si256((__m256i_u *)to, a);
+        _mm256_storeu_si256((__m256i_u *)(to + 32), b);
+        sum[0] = _mm256_add_epi64(sum[0], _mm256_and_si256(a, low));
+        sum[1] = _mm256_add_epi64(sum[1], _mm256_srli_epi64(a, 32));
+        sum[2] = _mm256_add_epi64(sum[2], _mm256_and_si256(b, low));
+        sum[3] = _mm256_add_epi64(sum[3], _mm256_srli_epi64(b, 32));
+    }
+    uint64_t lanes[4];
+    sum[0] = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
+    _mm256_storeu_si256((__m256i_u *)lanes, sum[0]);
+    return lanes[0] + lanes[1] + lanes[2] + lanes[3];
+}
 #endif
 
 /*
@@ -80,6 +104,20 @@ uint64_t ipu_csum_add(uint64_t sum, const void *data, size_t len)
     /* The second fold takes the carry of the first. */
     wide folded = (wide)(uint64_t)even + (uint64_t)(even >> 64);
     return (uint64_t)folded + (uint64_t)(folded >> 64);
+}
+
+uint64_t ipu_csum_copy(void *to, const void *data, size_t len)
+{
+    uint64_t sum = 0;
+    size_t n = 0;
+#ifdef __x86_64__
+    if (len >= 2 * AVX2_STEP && __builtin_cpu_supports("avx2")) {
+        n = len - len % AVX2_STEP;
+        sum = copy_avx2(to, data, n);
+    }
+#endif
+    memcpy((uint8_t *)to + n, (const uint8_t *)data + n, len - n);
+    return ipu_csum_add(sum, (const uint8_t *)data + n, len - n);
 }
 
 uint16_t ipu_csum_finish(uint64_t sum)

@@ -14,6 +14,16 @@
  * length. */
 uint64_t ipu_csum_add(uint64_t sum, const void *data, size_t len);
 
+/* Copies data, and returns its sum. The areas do not overlap. */
+uint64_t ipu_csum_copy(void *to, const void *data, size_t len);
+
+/* Returns the sum of two sums, of which the first one's data has an even length. */
+static inline uint64_t ipu_csum_join(uint64_t a, uint64_t b)
+{
+    uint64_t sum = a + b;
+    return sum + (sum < b); /* the carry */
+}
+
 /* Returns the complement of the sum, folded to 16 bits; 0 when the summed data holds its own
  * checksum. */
 uint16_t ipu_csum_finish(uint64_t sum);

@@ -17,6 +17,12 @@
  */
 #define IPU_FABRIC_CAPSULE "ipoibu.fabric"
 
+/* Of a super-frame that a fabric cuts: what leaves in one or two trains, so that the fabric has
+ * done with it soon. */
+enum { IPU_CUT_PACKETS = 128 };
+
+enum { IPU_LENT_ROOM = 12 };
+
 /* An address vector with the queue pair behind it; the fields of a path record. */
 struct ipu_dest {
     struct in6_addr gid;
@@ -43,7 +49,23 @@ struct ipu_send {
     uint32_t source_qpn; /* a further number of the queue pair, from which it comes; 0: its own */
     uint32_t flow; /* a hash: messages with the same one keep their order; see spreads_flows */
     void *ah;
-    uint64_t cookie; /* sent() returns it */
+    uint64_t cookie;           /* sent() returns it */
+    const struct ipu_cut *cut; /* a super-frame, for a fabric that `cuts`; else NULL */
+};
+
+/*
+ * How a fabric cuts a super-frame into datagrams. `head` of its send, or the start of `addr`, are
+ * the headers of all of them, the encapsulation header included, as the host gave them: a device
+ * that cuts (IBV_WR_TSO) reads these and size_bytes. A fabric in software has make() write each
+ * datagram. Everything stays in place until the send has ended.
+ */
+struct ipu_cut {
+    uint32_t packets;
+    uint32_t size_bytes; /* payload of each packet; the last may have less */
+    /* Writes datagram number k, from the encapsulation header on, with its checksums; returns its
+     * length. In any order, and again. */
+    uint32_t (*make)(const void *context, uint32_t k, uint8_t *to);
+    const void *context;
 };
 
 struct ipu_recv {
@@ -56,6 +78,7 @@ struct ipu_recv {
 #define IPU_RECEIVED_FAILED                                                                        \
     2u /* flushed or in error: no data, and the buffer belongs to the caller again                 \
         */
+#define IPU_RECEIVED_LENT 4u /* the datagram is in no posted buffer, but where `lent` says */
 
 struct ipu_received {
     uint64_t cookie;
@@ -63,6 +86,11 @@ struct ipu_received {
     uint32_t src_qpn;
     uint32_t qpn; /* the number to which it came; 0: the queue pair has no further ones */
     uint32_t flags;
+    /* IPU_RECEIVED_LENT: the encapsulation header, and what follows, in memory of the fabric. The
+     * pump may write to it, and to the IPU_LENT_ROOM bytes in front, until it calls received()
+     * again. */
+    uint8_t *lent;
+    const uint8_t *lent_grh; /* 40 bytes, if there is a GRH */
 };
 
 struct ipu_fabric_ops {
@@ -91,6 +119,10 @@ struct ipu_fabric_ops {
     /* Brings a broken queue pair back, after it has returned all buffers; 0, or a negative errno,
      * and then the pump tries again later. NULL where nothing breaks. */
     int (*recover)(void *self);
+    /* From now on received() may lend datagrams to the pump, where they lie. The pump posts
+     * receives as before: the fabric lends what it can, and copies the rest. NULL: it lends none.
+     */
+    void (*lend)(void *self);
     /* Returns the CLOCK_MONOTONIC time at which the pump polls again even if fd() is not readable,
      * INT64_MAX for none; the pump asks after arm(). NULL where there is no such time. */
     int64_t (*deadline_ns)(void *self);
@@ -171,7 +203,10 @@ struct ipu_fabric {
     /* The least length of a receive, because a longer datagram fails the queue pair. 0: the fabric
      * only drops such a datagram. */
     uint32_t min_recv;
-    uint32_t max_recv;  /* the most receives that are of use; 0: no such limit */
+    uint32_t max_recv; /* the most receives that are of use; 0: no such limit */
+    /* Takes super-frames to unicast destinations whole, of at most IPU_CUT_PACKETS packets, and
+     * cuts them. */
+    bool cuts;
     bool one_piece;     /* head_len must be 0: the queue pair has one SGE */
     bool pins_memory;   /* memory() pins the pages, which cannot become huge any more */
     bool spreads_flows; /* different flows may take different ways; else `flow` means nothing */

@@ -461,6 +461,7 @@ struct ipu_faults *ipu_faults_create(const struct ipu_fabric *inner,
     faults->fabric = *inner;
     faults->fabric.ops = inner->ops->recover ? &recoverable_ops : &unbreakable_ops;
     faults->fabric.self = faults;
+    faults->fabric.cuts = false;          /* the faults spoil datagrams, not super-frames */
     faults->fabric.one_piece = false;     /* copying gathers the pieces */
     faults->fabric.spreads_flows = false; /* copies leave in whatever order the faults give them */
     faults->random = seed;

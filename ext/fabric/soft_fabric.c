@@ -109,9 +109,17 @@ static int soft_received(void *self, struct ipu_received *done, int max)
             .src_qpn = wc[i].src_qp,
             .qpn = wc[i].qp_num,
             .flags = (wc[i].flags & SOFT_WC_GRH ? IPU_RECEIVED_GRH : 0) |
-                     (wc[i].status != SOFT_WC_SUCCESS ? IPU_RECEIVED_FAILED : 0),
+                     (wc[i].status != SOFT_WC_SUCCESS ? IPU_RECEIVED_FAILED : 0) |
+                     (wc[i].flags & SOFT_WC_LENT ? IPU_RECEIVED_LENT : 0),
+            .lent = wc[i].lent,
+            .lent_grh = wc[i].lent_grh,
         };
     return n;
+}
+
+static void soft_lend(void *self)
+{
+    soft_qp_lend(((struct ipu_soft_fabric *)self)->qp);
 }
 
 static int soft_arm(void *self)
@@ -143,6 +151,7 @@ static const struct ipu_fabric_ops soft_ops = {
     .received = soft_received,
     .arm = soft_arm,
     .fd = soft_fd,
+    .lend = soft_lend,
     .deadline_ns = soft_deadline_ns,
 };
 
@@ -195,6 +204,7 @@ int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *h
         .mtu = attr.datagram_bytes,
         .max_recv = config->recv_depth,
         .spreads_flows = true,
+        .cuts = true,
     };
     if (soft->has_connections) {
         soft->fabric.connected = &ipu_soft_connected_ops;

@@ -25,6 +25,18 @@ static inline struct soft_sge ipu_soft_work_piece(const void *addr, uint32_t len
 /* Sets the data of the message; the caller sets its destination. */
 static inline void ipu_soft_work_gather(struct soft_send_wr *wr, const struct ipu_send *send)
 {
+    const struct ipu_cut *cut = send->cut;
+    if (cut != NULL) {
+        wr->flags |= SOFT_SEND_CUT;
+        wr->cut = (struct soft_cut){
+            .packets = cut->packets,
+            .bytes = send->head_len + (cut->packets > 1 ? cut->size_bytes : send->len),
+            .last_bytes = send->head_len + send->len - (cut->packets - 1) * cut->size_bytes,
+            .make = cut->make,
+            .context = cut->context,
+        };
+        return;
+    }
     if (send->head_len > 0)
         wr->sg[wr->num_sge++] = ipu_soft_work_piece(send->head, send->head_len);
     if (send->len > 0)

@@ -58,6 +58,7 @@ int soft_cq_destroy(struct soft_cq *cq)
         soft_lock_release(hca);
         return -EBUSY;
     }
+    hca->lent -= cq->lent;
     LIST_REMOVE(cq, entry);
     soft_channel_release(cq->channel);
     soft_lock_release(hca);
@@ -69,6 +70,21 @@ int soft_cq_destroy(struct soft_cq *cq)
 void soft_cq_push(struct soft_cq *cq, const struct soft_wc *wc)
 {
     cq->ring[cq->tail++ & cq->mask] = *wc;
+}
+
+void soft_cq_push_lent(struct soft_cq *cq, const struct soft_wc *wc)
+{
+    soft_cq_push(cq, wc);
+    cq->lent++;
+    cq->hca->lent++;
+}
+
+/* Gives the packets back that the consumer borrowed by its last poll. */
+static void give_back(struct soft_cq *cq)
+{
+    cq->lent -= cq->lent_taken;
+    cq->hca->lent -= cq->lent_taken;
+    cq->lent_taken = 0;
 }
 
 void soft_cq_end_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled)
@@ -92,8 +108,10 @@ static int take(struct soft_cq *cq, int n, struct soft_wc *wc)
 {
     int taken = 0;
 
-    while (taken < n && cq->head != cq->tail)
-        wc[taken++] = cq->ring[cq->head++ & cq->mask];
+    while (taken < n && cq->head != cq->tail) {
+        wc[taken] = cq->ring[cq->head++ & cq->mask];
+        cq->lent_taken += (wc[taken++].flags & SOFT_WC_LENT) != 0;
+    }
     return taken;
 }
 
@@ -103,6 +121,7 @@ int soft_cq_poll(struct soft_cq *cq, int n, struct soft_wc *wc)
     int taken;
 
     soft_lock_acquire(hca);
+    give_back(cq);
     taken = take(cq, n, wc);
     soft_progress_retry(hca);
     if (taken < n) {

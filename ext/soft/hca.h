@@ -43,7 +43,10 @@ struct soft_srq;
 #define SOFT_MAX_AH         (1u << 20)
 #define SOFT_MAX_SRQ        1024
 #define SOFT_MAX_RC_BYTES   (1u << 20) /* of a message over RC */
+#define SOFT_CUT_PACKETS    128
+#define SOFT_CUT_BYTES      (128u << 10) /* of all datagrams of a cut, with their headers */
 #define SOFT_GRH_BYTES      40
+#define SOFT_LENT_ROOM      12
 #define SOFT_QPN_GSI        1u
 #define SOFT_QPN_MCAST      0xffffffu
 #define SOFT_QKEY_GSI       0x80010000u
@@ -264,6 +267,7 @@ enum soft_wc_opcode {
 enum soft_wc_flags {
     SOFT_WC_GRH = 1,      /* set on all UD receives: every RoCEv2 packet has an IP header */
     SOFT_WC_WITH_IMM = 2, /* imm_data is valid */
+    SOFT_WC_LENT = 4,     /* soft_qp_lend */
 };
 
 struct soft_wc {
@@ -276,6 +280,8 @@ struct soft_wc {
     uint8_t status;
     uint8_t opcode; /* valid whatever the status */
     uint8_t flags;
+    uint8_t *lent;           /* SOFT_WC_LENT: the payload, */
+    const uint8_t *lent_grh; /* and the SOFT_GRH_BYTES in front of it */
 };
 
 /*
@@ -397,6 +403,17 @@ enum soft_send_flags {
     SOFT_SEND_SIGNALED = 1,
     SOFT_SEND_SOLICITED = 2,
     SOFT_SEND_WITH_IMM = 4,
+    SOFT_SEND_CUT = 8, /* the request has `cut`, not `sg` */
+};
+
+/* UD: a message that the HCA sends as several datagrams, as a device with segmentation offload
+ * does; the caller's function writes each. It is called under the HCA's mutex. */
+struct soft_cut {
+    uint32_t packets;    /* 1..SOFT_CUT_PACKETS */
+    uint32_t bytes;      /* of each, */
+    uint32_t last_bytes; /* and of the last, at most as long */
+    uint32_t (*make)(const void *context, uint32_t k, uint8_t *to); /* returns the length */
+    const void *context;
 };
 
 struct soft_send_wr {
@@ -411,7 +428,10 @@ struct soft_send_wr {
     uint32_t flow;   /* UD: packets with the same number keep their order; those with others leave
                         by other UDP ports, as far as there are some */
     uint32_t source_qpn; /* UD: of soft_qp_add_number; 0: the QP's own */
-    struct soft_sge sg[SOFT_MAX_SGE];
+    union {
+        struct soft_sge sg[SOFT_MAX_SGE];
+        struct soft_cut cut;
+    };
 };
 
 struct soft_recv_wr {
@@ -420,12 +440,22 @@ struct soft_recv_wr {
     struct soft_sge sg[SOFT_MAX_SGE]; /* UD: the first SOFT_GRH_BYTES bytes receive the GRH */
 };
 
+/*
+ * From now on the HCA lends packets to this UD QP where it can: a completion names the payload in
+ * the memory that the packet was fetched into, takes no posted receive, and has no wr_id. The
+ * consumer may change the payload and the SOFT_LENT_ROOM bytes in front of it until it polls that
+ * CQ again; meanwhile the HCA fetches no packets, so the consumer polls again soon. A packet that
+ * another consumer's poll has fetched, a multicast and one from our own GID go to posted receives.
+ * The HCA drops packets without a posted receive, or longer than it, in both cases.
+ */
+void soft_qp_lend(struct soft_qp *qp);
+
 /* Posts n sends as one batch, in order, and tries to send them now. Returns how many it accepted:
  * fewer than n when the send queue is full, or when the next send is invalid (no AH, an AH of
- * another HCA, too many SGEs, QPN over 24 bits); -EINVAL when the first is invalid. It accepts a
- * message longer than datagram_bytes, which completes with SOFT_WC_LOC_LEN_ERR; all failures
- * complete, even when not signalled. UD is unreliable: success says only that the caller may reuse
- * the buffer.
+ * another HCA, too many SGEs, a cut out of bounds, QPN over 24 bits); -EINVAL when the first is
+ * invalid. It accepts a message longer than datagram_bytes, which completes with
+ * SOFT_WC_LOC_LEN_ERR; all failures complete, even when not signalled. UD is unreliable: success
+ * says only that the caller may reuse the buffer.
  *
  * RC ignores address handle, remote QPN, Q_Key and flow (a connection is one flow); success says
  * that the peer has the message. A message over SOFT_MAX_RC_BYTES is invalid, and so is any message

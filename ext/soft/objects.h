@@ -24,6 +24,7 @@
 
 #define SOFT_QP_BUCKETS    1024
 #define SOFT_GROUP_BUCKETS 1024
+#define SOFT_LENT_GRHS     128  /* of the packets fetched at once: two for each of 64 trains */
 #define SOFT_MAX_MESSAGE   4096 /* the largest InfiniBand MTU */
 #define SOFT_MAX_DATAGRAM  9144 /* the longest UD message: fits the longest usual frames, 9216 */
 
@@ -51,7 +52,9 @@ struct soft_cq {
     unsigned int mask;
     unsigned int head; /* the oldest; head and tail only grow */
     unsigned int tail;
-    unsigned int users; /* queues that complete into it */
+    unsigned int users;      /* queues that complete into it */
+    unsigned int lent;       /* its completions of lent packets that are not given back, */
+    unsigned int lent_taken; /* and those of them that the consumer has polled */
 };
 
 struct soft_ah {
@@ -70,6 +73,8 @@ struct soft_send_wqe {
     uint32_t psn;   /* RC: of its first packet */
     uint8_t status; /* not success: it was invalid when posted, and completes in its turn */
     bool sent;      /* UD: it completes once all requests before it do */
+    uint8_t left;   /* UD: how many of its packets have left, the first ones */
+    uint8_t packets;
 };
 
 struct soft_send_queue {
@@ -97,6 +102,7 @@ struct soft_srq {
 /* A received packet: its source, its headers and its payload. */
 struct soft_packet {
     const struct soft_udp_packet *ip;
+    bool stays; /* it lies there until the HCA fetches again */
     struct soft_roce roce;
     const uint8_t *payload;
     size_t payload_bytes;
@@ -154,6 +160,7 @@ struct soft_qp {
     uint32_t qkey;
     uint32_t psn; /* of the next packet */
     uint16_t pkey_index;
+    bool lends;              /* UD: soft_qp_lend */
     unsigned int sent_early; /* UD: requests that have left, and others before them have not */
     unsigned int groups;     /* attached to */
     int64_t supply_left_ns;  /* how long the HCA may wait for its consumer to post, */
@@ -232,7 +239,18 @@ struct soft_hca {
     int64_t short_until_ns;   /* until this time at most */
     struct soft_srq_list srqs;
     unsigned int srq_count;
+    /* Packets that consumers have borrowed: the memory that they were fetched into stays as it is.
+     * Packets of one flow and length have one GRH. */
+    unsigned int lent;
+    const struct soft_channel *poller; /* whose poll delivers packets now; NULL: nobody's */
+    uint8_t grh[SOFT_LENT_GRHS][SOFT_ROCE_GRH_BYTES];
+    unsigned int grh_count;
+    bool grh_fits;    /* the last one is that of the packet at hand */
     uint32_t rx_seed; /* ICRC seed of the flow that the last packet off the wire belonged to */
+
+    /* UD makes the packets of requests with a cut here, one behind the other, and sends them. */
+    uint8_t stage[SOFT_CUT_BYTES];
+    size_t staged_bytes;
 
     uint8_t loop[SOFT_ROCE_HEAD_MAX + SOFT_MAX_DATAGRAM + SOFT_ROCE_TAIL_MAX];
 };
@@ -248,6 +266,8 @@ void soft_lock_release(struct soft_hca *hca); /* serves the connections, and wak
 
 /* cq.c */
 void soft_cq_push(struct soft_cq *cq, const struct soft_wc *wc); /* needs room */
+/* Pushes the completion of a packet that stays where it lies until the consumer's next poll. */
+void soft_cq_push_lent(struct soft_cq *cq, const struct soft_wc *wc);
 /* Takes the oldest request off the send queue, and completes it if its CQ has room. */
 void soft_cq_end_send(struct soft_qp *qp, enum soft_wc_status status, bool signalled);
 

@@ -157,12 +157,13 @@ static bool fits_other_id(struct soft_hca *hca, const struct soft_udp_packet *ip
 void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, bool trusted)
 {
     const struct soft_group *group = NULL;
-    struct soft_packet packet = {.ip = ip};
+    struct soft_packet packet = {.ip = ip, .stays = !trusted};
     enum soft_roce_verdict verdict, rest = SOFT_ROCE_MALFORMED;
     struct soft_qp *qp = NULL;
     bool ours;
 
     soft_count_add(&hca->count, SOFT_C_RX_PACKETS, 1);
+    hca->grh_fits &= ip->same_flow;
     if (!trusted && !ip->same_flow) /* even if we drop this packet, those behind it need the seed */
         hca->rx_seed =
             soft_icrc_seed(&ip->src, &ip->dst, ip->src_port, SOFT_UDP_PORT, (uint16_t)ip->bytes);
@@ -274,6 +275,16 @@ static int take_pending(struct soft_hca *hca, const struct soft_cq *cq, unsigned
     return packets;
 }
 
+/* Fetches packets, unless consumers have borrowed some of the last ones. */
+static bool fetch(struct soft_hca *hca)
+{
+    if (hca->lent > 0 || soft_udp_pending(hca->udp))
+        return false;
+    hca->grh_count = 0;
+    hca->grh_fits = false;
+    return soft_udp_receive(hca->udp);
+}
+
 int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsigned int wanted)
 {
     int packets;
@@ -287,9 +298,11 @@ int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsign
     /* Packets that cq does not want yet stay fetched: so the consumer can post buffers before we
      * would drop them. */
     hca->drained = false;
+    hca->poller = cq != NULL ? cq->channel : NULL;
     packets = take_pending(hca, cq, wanted);
-    if (!soft_udp_pending(hca->udp) && wants_more(hca, cq, wanted) && soft_udp_receive(hca->udp))
+    if (wants_more(hca, cq, wanted) && fetch(hca))
         packets += take_pending(hca, cq, wanted);
+    hca->poller = NULL;
     /* Timers expire only now, because an acknowledgement may have waited here all the time. */
     if (!soft_udp_pending(hca->udp) && hca->short_of == NULL)
         hca->service->expire_timers(hca);

@@ -184,6 +184,13 @@ void soft_qp_destroy(struct soft_qp *qp)
     release(qp);
 }
 
+void soft_qp_lend(struct soft_qp *qp)
+{
+    soft_lock_acquire(qp->hca);
+    qp->lends = qp->type == SOFT_QPT_UD;
+    soft_lock_release(qp->hca);
+}
+
 uint32_t soft_qp_qpn(const struct soft_qp *qp)
 {
     return qp->qpn;
@@ -191,22 +198,40 @@ uint32_t soft_qp_qpn(const struct soft_qp *qp)
 
 /* ---- work requests --------------------------------------------------------------------------- */
 
+/* Returns how many bytes a datagram has on the stage. */
+static uint64_t staged_bytes(uint32_t bytes)
+{
+    return SOFT_ROCE_HEAD_MAX + (uint64_t)bytes + SOFT_ROCE_TAIL_MAX;
+}
+
+static bool cut_valid(const struct soft_cut *cut)
+{
+    return cut->packets >= 1 && cut->packets <= SOFT_CUT_PACKETS && cut->last_bytes <= cut->bytes &&
+           cut->packets * staged_bytes(cut->bytes) <= SOFT_CUT_BYTES;
+}
+
 static bool send_valid(const struct soft_qp *qp, const struct soft_send_wr *wr)
 {
     if (qp->rc != NULL)
         return soft_rc_may_send(qp, wr);
-    return wr->ah != NULL && wr->ah->hca == qp->hca && wr->num_sge <= SOFT_MAX_SGE &&
+    return wr->ah != NULL && wr->ah->hca == qp->hca &&
+           (wr->flags & SOFT_SEND_CUT ? cut_valid(&wr->cut) : wr->num_sge <= SOFT_MAX_SGE) &&
            wr->remote_qpn <= SOFT_ROCE_QPN_MASK && wr->source_qpn <= SOFT_ROCE_QPN_MASK;
 }
 
 static void enqueue_send(struct soft_qp *qp, const struct soft_send_wr *wr)
 {
     struct soft_send_wqe *wqe = &qp->sq.ring[qp->sq.tail++ & qp->sq.mask];
+    bool cut = wr->flags & SOFT_SEND_CUT;
     uint64_t bytes = 0; /* 64 bits, because four times 2^32 - 1 must not look small */
 
-    for (int i = 0; i < wr->num_sge; i++)
+    for (int i = 0; i < (cut ? 0 : wr->num_sge); i++)
         bytes += wr->sg[i].length;
+    if (cut)
+        bytes = (uint64_t)(wr->cut.packets - 1) * wr->cut.bytes + wr->cut.last_bytes;
     wqe->wr = *wr;
+    wqe->packets = cut ? (uint8_t)wr->cut.packets : 1;
+    wqe->left = 0;
     wqe->bytes = bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
     wqe->status = SOFT_WC_SUCCESS;
     wqe->sent = false;
@@ -215,7 +240,7 @@ static void enqueue_send(struct soft_qp *qp, const struct soft_send_wr *wr)
         soft_rc_number(qp, wqe);
         return;
     }
-    if (bytes > qp->hca->attr.datagram_bytes)
+    if ((cut ? wr->cut.bytes : bytes) > qp->hca->attr.datagram_bytes)
         wqe->status = SOFT_WC_LOC_LEN_ERR;
     wr->ah->references++;
 }

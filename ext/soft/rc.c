@@ -169,7 +169,7 @@ bool soft_rc_may_send(const struct soft_qp *qp, const struct soft_send_wr *wr)
     uint64_t bytes = 0;
 
     if ((qp->rc->state != SOFT_QPS_RTS && qp->rc->state != SOFT_QPS_ERR) ||
-        wr->num_sge > SOFT_MAX_SGE)
+        wr->num_sge > SOFT_MAX_SGE || (wr->flags & SOFT_SEND_CUT))
         return false;
     for (int i = 0; i < wr->num_sge; i++)
         bytes += wr->sg[i].length;

@@ -67,6 +67,7 @@ struct soft_udp {
     struct iovec tx_iov[TX_SLOTS * SOFT_UDP_SLOT_IOV];
     struct iovec tx_outlet_iov[TX_SLOTS * SOFT_UDP_SLOT_IOV];
     struct mmsghdr tx_message[TX_SLOTS];
+    struct iovec tx_message_piece[TX_SLOTS]; /* of trains in one piece */
     unsigned int tx_message_packets[TX_SLOTS];
     _Alignas(struct cmsghdr) uint8_t tx_control[TX_SLOTS][TX_CONTROL_BYTES];
 
@@ -341,7 +342,13 @@ struct soft_udp_slot *soft_udp_reserve(struct soft_udp *udp)
     slot->iov = &udp->tx_iov[udp->tx_iov_count];
     slot->iov_count = 0;
     slot->left = false;
+    slot->staged = false;
     return slot;
+}
+
+unsigned int soft_udp_room(const struct soft_udp *udp)
+{
+    return TX_SLOTS - udp->tx_count;
 }
 
 void soft_udp_commit(struct soft_udp *udp)
@@ -389,6 +396,13 @@ static void build_control(struct soft_udp *udp, struct msghdr *m, const struct s
         soft_udp_put_control(m, c, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, sizeof(segment_bytes));
 }
 
+static bool continues(const struct soft_udp_slot *slot, const struct soft_udp_slot *next)
+{
+    return next->staged
+               ? slot->staged && next->iov->iov_base == (uint8_t *)slot->iov->iov_base + slot->bytes
+               : !slot->staged;
+}
+
 /* Returns how many packets from `first` on, and before `end`, make a train: they have one
  * destination and one size, but the last may be shorter. */
 static unsigned int train_length(const struct soft_udp *udp, unsigned int first, unsigned int end,
@@ -404,7 +418,7 @@ static unsigned int train_length(const struct soft_udp *udp, unsigned int first,
         const struct soft_udp_slot *next = udp->tx_order[first + n];
 
         if (next->dest != head->dest || next->bytes > head->bytes ||
-            bytes + next->bytes > TX_TRAIN_BYTES)
+            bytes + next->bytes > TX_TRAIN_BYTES || !continues(udp->tx_order[first + n - 1], next))
             break;
         bytes += next->bytes;
         n++;
@@ -430,6 +444,12 @@ static unsigned int build_messages(struct soft_udp *udp, unsigned int first, uns
         m->msg_namelen = udp->family->address_bytes;
         m->msg_iov = slot->iov;
         m->msg_iovlen = (size_t)(last->iov + last->iov_count - slot->iov);
+        if (slot->staged) {
+            udp->tx_message_piece[messages] =
+                (struct iovec){slot->iov->iov_base, (packets - 1) * slot->bytes + last->bytes};
+            m->msg_iov = &udp->tx_message_piece[messages];
+            m->msg_iovlen = 1;
+        }
         m->msg_control = udp->tx_control[messages];
         m->msg_flags = 0;
         build_control(udp, m, slot->dest, packets > 1 ? (uint16_t)slot->bytes : 0);

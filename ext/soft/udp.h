@@ -77,7 +77,8 @@ struct soft_udp_slot {
     unsigned int iov_count;
     unsigned int bytes; /* of all iov together */
     uint8_t outlet;
-    bool left; /* in the batch by soft_udp_send, which cannot send it now */
+    bool left;   /* in the batch by soft_udp_send, which cannot send it now */
+    bool staged; /* one piece; a train's pieces lie one behind the other, and leave as one */
     uint8_t head[SOFT_UDP_HEAD_MAX + SOFT_ROCE_TAIL_MAX];
     uint8_t tail[SOFT_ROCE_TAIL_MAX];
 };
@@ -86,6 +87,9 @@ struct soft_udp_slot {
  * committed. */
 struct soft_udp_slot *soft_udp_reserve(struct soft_udp *udp);
 void soft_udp_commit(struct soft_udp *udp);
+
+/* Returns how many slots are free. */
+unsigned int soft_udp_room(const struct soft_udp *udp);
 
 /* Sends the batch, the packets of each outlet in order, and empties it. Returns the number of
  * packets that the kernel took or that an error lost, which a counter counts. If that is not all of

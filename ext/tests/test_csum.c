@@ -53,6 +53,12 @@ static void every_length_and_alignment_agrees_with_the_rfc(void)
             uint8_t *data = room + shift + 1;
             memcpy(data, source, len);
             CHECK_EQ(csum_of(data, len), naive(data, len));
+            uint8_t *copy = malloc(len + 1);
+            CHECK(copy);
+            uint64_t sum = ipu_csum_copy(copy + 1, data, len);
+            CHECK_EQ(ipu_csum_finish(sum), naive(data, len));
+            CHECK(memcmp(copy + 1, data, len) == 0);
+            free(copy);
             free(room);
         }
     }
@@ -79,6 +85,14 @@ static void carries_are_never_lost(void)
     CHECK_EQ(ipu_csum_finish(0), 0xFFFF);
     CHECK_EQ(ipu_csum_finish(UINT64_MAX - 1), 1);
     CHECK_EQ(ipu_csum_finish(UINT64_C(0xFFFF0000FFFF0001)), 0xFFFE);
+}
+
+static void joined_sums_keep_their_carry(void)
+{
+    static const uint8_t ones[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    uint64_t all = UINT64_MAX;
+    CHECK_EQ(ipu_csum_finish(ipu_csum_join(all, 1)), ipu_csum_finish(1));
+    CHECK_EQ(ipu_csum_finish(ipu_csum_join(all, ipu_csum_add(0, ones, 8))), 0);
 }
 
 static void parts_add_up_to_the_whole(void)
@@ -252,6 +266,7 @@ int main(void)
     RUN(an_ipv4_header_with_its_checksum_sums_to_zero);
     RUN(every_length_and_alignment_agrees_with_the_rfc);
     RUN(carries_are_never_lost);
+    RUN(joined_sums_keep_their_carry);
     RUN(parts_add_up_to_the_whole);
     RUN(a_requested_udp_checksum_is_finished_and_the_request_taken_off);
     RUN(a_requested_tcp_checksum_over_ipv6_verifies);

@@ -235,8 +235,23 @@ static void under_all_faults_together_the_books_balance(void)
     close_link();
 }
 
+/* It would spoil, count and lose super-frames as if they were datagrams. */
+static void nothing_comes_uncut(void)
+{
+    open_link((struct ipu_faults_config){0}, 0, 1, SENDS);
+    struct ipu_fabric inner = *ipu_memory_port_fabric(wire.from_port);
+    inner.cuts = true;
+    struct ipu_faults *faults = ipu_faults_create(&inner, &(struct ipu_faults_config){0}, 4, 1);
+    CHECK(faults != NULL);
+    CHECK(!ipu_faults_fabric(faults)->cuts);
+    CHECK(ipu_faults_fabric(faults)->ops->lend == NULL);
+    ipu_faults_destroy(faults);
+    close_link();
+}
+
 int main(void)
 {
+    RUN(nothing_comes_uncut);
     RUN(without_faults_everything_arrives_in_order);
     RUN(a_share_of_the_datagrams_is_lost_and_no_cookie_is);
     RUN(certain_loss_loses_all_and_no_loss_none);

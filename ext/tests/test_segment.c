@@ -132,6 +132,31 @@ static void every_kind_is_cut_into_the_packets_that_scapy_makes(void)
     }
 }
 
+/* A fabric may make the packets in any order, and each of them again. */
+static void a_fabric_that_cuts_makes_the_same_packets(void)
+{
+    for (int i = 0; i < KINDS; i++) {
+        struct ipu_segment segment;
+        struct frame frame = super_frame(&kinds[i]);
+        CHECK_EQ(ipu_segment_init(&segment, frame.bytes, frame.len, MTU), 0);
+        memcpy(frame_ip(frame) - IPU_ENCAP_LEN, "ENCP", IPU_ENCAP_LEN);
+        struct ipu_cut cut = ipu_segment_cut(&segment);
+        CHECK_EQ(cut.packets, kinds[i].n);
+        CHECK_EQ(cut.size_bytes, kinds[i].size);
+        for (int k = 2 * kinds[i].n - 1; k >= 0; k--) {
+            uint32_t number = (uint32_t)(k % kinds[i].n);
+            size_t len = strlen(kinds[i].segments[number]) / 2;
+            uint8_t *made = malloc(IPU_ENCAP_LEN + len); /* exact, so that a byte too far shows */
+            CHECK(made != NULL);
+            CHECK_EQ(cut.make(cut.context, number, made), IPU_ENCAP_LEN + len);
+            CHECK(memcmp(made, "ENCP", IPU_ENCAP_LEN) == 0);
+            check_hex(made + IPU_ENCAP_LEN, len, kinds[i].segments[number]);
+            free(made);
+        }
+        free(frame.bytes);
+    }
+}
+
 static void tcp_is_cut_finer_for_a_smaller_mtu_and_udp_is_not(void)
 {
     struct ipu_segment segment;
@@ -447,6 +472,7 @@ static void random_bytes_never_reach_outside(void)
 int main(void)
 {
     RUN(every_kind_is_cut_into_the_packets_that_scapy_makes);
+    RUN(a_fabric_that_cuts_makes_the_same_packets);
     RUN(tcp_is_cut_finer_for_a_smaller_mtu_and_udp_is_not);
     RUN(a_segment_size_that_fits_is_kept);
     RUN(a_trimmed_frame_is_its_own_first_segment);

@@ -306,8 +306,8 @@ MUTATIONS: Final = (
     Mutation(
         "E4",
         _PUMP + "receive/receive.c",
-        "bool grh = done->flags & IPU_RECEIVED_GRH;",
-        "bool grh = true;",
+        "if (!(done->flags & IPU_RECEIVED_GRH) || done->byte_len < IPU_GRH_LEN)",
+        "if (done->byte_len < IPU_GRH_LEN)",
     ),
     Mutation(
         "E4",
@@ -319,7 +319,7 @@ MUTATIONS: Final = (
     Mutation(
         "E8",
         _PUMP + "receive/receive.c",
-        "memcmp(buf + 8, &pump->fabric->gid, 16) == 0) { /* E8 */",
+        "memcmp(grh + 8, &pump->fabric->gid, 16) == 0) { /* E8 */",
         "false) {",
     ),
     Mutation(

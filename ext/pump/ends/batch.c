@@ -19,12 +19,14 @@ void ipu_batch_put_frame(struct ipu_pump *pump, uint32_t index)
 
 void ipu_batch_release(struct ipu_pump *pump, uint64_t cookie)
 {
-    uint32_t index = (uint32_t)cookie;
+    uint32_t index = (uint32_t)cookie & ((UINT32_C(1) << IPU_COOKIE_UNCUT_SHIFT) - 1);
     uint32_t head = (uint32_t)(cookie >> IPU_COOKIE_HEAD_SHIFT);
     if (head > 0) {
         ipu_slab_put(&pump->heads, head - 1);
         if (--pump->tx_users[index] > 0 || (pump->cut.segment.left > 0 && pump->cut.index == index))
             return;
+    } else if (cookie >> IPU_COOKIE_UNCUT_SHIFT) {
+        pump->uncut_packets -= pump->supers[index].cut.packets;
     }
     ipu_batch_put_frame(pump, index);
 }

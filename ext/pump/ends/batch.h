@@ -4,8 +4,15 @@
 
 #include "pump/state/pump_state.h"
 
-/* A cookie is the index of the frame; above it, for a segment, 1 + the index of its headers. */
-enum { IPU_COOKIE_HEAD_SHIFT = 32 };
+/* A cookie is the index of the frame, with a bit for a super-frame that the fabric cuts; above it,
+ * for a segment, 1 + the index of its headers. */
+enum { IPU_COOKIE_UNCUT_SHIFT = 31, IPU_COOKIE_HEAD_SHIFT };
+
+/* Returns how many packets leave by a send. */
+static inline uint32_t ipu_batch_packets_of(const struct ipu_send *send)
+{
+    return send->cut != NULL ? send->cut->packets : 1;
+}
 
 /* Puts a frame of `tx` back, which is free again. */
 void ipu_batch_put_frame(struct ipu_pump *pump, uint32_t index);

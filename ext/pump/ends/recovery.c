@@ -21,10 +21,11 @@ void ipu_recovery_broke(struct ipu_pump *pump)
     pump->recovery.at_ns = ipu_clock_ns() + RECOVER_MIN_MS * (uint64_t)NS_PER_MS;
     IPU_COUNT(pump, fabric_errors);
     for (int i = 0; i < pump->pending; i++) {
-        IPU_COUNT(pump, tx_fabric_error);
+        IPU_ADD(pump, tx_fabric_error, ipu_batch_packets_of(&pump->batch[i]));
         ipu_batch_release(pump, pump->batch[i].cookie);
     }
     pump->pending = 0;
+    pump->pending_packets = 0;
     ipu_batch_abandon_cut(pump, &pump->counters.tx_fabric_error);
     ipu_event_emit(pump, &(struct ipu_event){.type = IPU_EVENT_FABRIC, .fabric.working = 0}, NULL);
 }

@@ -124,7 +124,7 @@ static bool awaits_sends(const struct ipu_pump *pump)
            pump->engines.wait || pump->held.index != IPU_SLAB_NONE || pump->connected.leaving > 0 ||
            pump->device->ops->take != NULL || pump->lent.sending > pump->lent.frames / 2 ||
            pump->tx.free_frames < (pump->tx.frames - pump->lent.frames) / 4 ||
-           pump->heads.free_frames < pump->heads.frames / 4;
+           pump->heads.free_frames < pump->heads.frames / 4 || pump->uncut_packets > 0;
 }
 
 /* Arms every source, asks each once more for work that came in between, then sleeps. A `calm` pump
@@ -134,8 +134,8 @@ static void sleep_until_work(struct ipu_pump *pump, bool calm)
     const struct ipu_device *device = pump->device;
     /* A device that reads into its own frames has none left while we are sending all of them. */
     bool can_read = pump->tx.free_frames > pump->engine_frames && pump->pending == 0 &&
-                    pump->cut.segment.left == 0 && pump->held.index == IPU_SLAB_NONE &&
-                    !pump->device_failed &&
+                    pump->uncut_packets < pump->heads.frames && pump->cut.segment.left == 0 &&
+                    pump->held.index == IPU_SLAB_NONE && !pump->device_failed &&
                     (device->ops->read != NULL || pump->lent.sending < pump->lent.frames);
     if (pump->device_failed)
         leave_device(pump);
@@ -463,7 +463,10 @@ static int post_receives(struct ipu_pump *pump)
     uint32_t frames = pump->rx.frames;
     pump->idle_rx.frames = calloc(frames > 0 ? frames : 1, sizeof *pump->idle_rx.frames);
     pump->tx_users = calloc(pump->tx.frames, sizeof *pump->tx_users);
-    if (pump->idle_rx.frames == NULL || pump->tx_users == NULL)
+    bool uncut = pump->fabric->cuts && pump->device->offload != 0;
+    if (uncut)
+        pump->supers = calloc(pump->tx.frames, sizeof *pump->supers);
+    if (pump->idle_rx.frames == NULL || pump->tx_users == NULL || (uncut && pump->supers == NULL))
         return -ENOMEM;
     ipu_receive_init(pump);
     for (uint32_t i = 0; i < frames; i++)
@@ -520,6 +523,7 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     ipu_connection_free(pump);
     free(pump->idle_rx.frames);
     free(pump->tx_users);
+    free(pump->supers);
     free(pump);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/csum.h"
+#include "core/frame.h"
 #include "core/ip_header.h"
 #include "device/vnet.h"
 
@@ -137,59 +138,99 @@ int ipu_segment_fit(struct ipu_segment *segment, uint32_t mtu)
     return 0;
 }
 
-static void finish_ipv4(const struct ipu_segment *segment, uint8_t *ip, uint32_t len)
+static void finish_ipv4(const struct ipu_segment *segment, uint32_t k, uint8_t *ip, uint32_t len)
 {
-    uint16_t id = (uint16_t)(segment->id + segment->count); /* RFC 791: distinct ids */
+    uint16_t id = (uint16_t)(segment->id + k); /* RFC 791: distinct ids */
     ipu_ip_put16(ip + IPU_IPV4_LEN, len);
     ipu_ip_put16(ip + IPU_IPV4_ID, id);
     uint16_t csum = ipu_csum_finish((uint64_t)segment->ip_sum + htons((uint16_t)len) + htons(id));
     memcpy(ip + IPU_IPV4_CSUM, &csum, sizeof csum);
 }
 
-/* Writes the fields of this segment, and returns their sum. */
-static uint64_t finish_tcp(const struct ipu_segment *segment, uint8_t *tcp)
+/* Writes the fields of segment k, whose payload starts at `at`, and returns their sum. */
+static uint64_t finish_tcp(const struct ipu_segment *segment, uint32_t k, uint32_t at, bool last,
+                           uint8_t *tcp)
 {
-    uint32_t seq = htonl(segment->seq + segment->at - segment->head_len);
+    uint32_t seq = htonl(segment->seq + at - segment->head_len);
     uint8_t flags = segment->flags;
-    if (segment->left > 1)
+    if (!last)
         flags &= (uint8_t) ~(FIN | PSH);
-    if (segment->count > 0)
+    if (k > 0)
         flags &= (uint8_t)~CWR; /* RFC 3168 §6.1.2: once */
     memcpy(tcp + IPU_TCP_SEQ, &seq, sizeof seq);
     tcp[IPU_TCP_FLAGS] = flags;
     return (uint64_t)seq + htons(flags);
 }
 
-uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload)
+/* Returns the length of the payload that starts at `at`. */
+static uint32_t payload_at(const struct ipu_segment *segment, uint32_t at)
 {
-    uint32_t rest = segment->packet_len - segment->at;
-    uint32_t n = rest < segment->size_bytes ? rest : segment->size_bytes;
+    uint32_t rest = segment->packet_len - at;
+    return rest < segment->size_bytes ? rest : segment->size_bytes;
+}
+
+/* Writes the headers of segment k, whose payload are the n bytes from `at` on, with the sum
+ * `payload_sum`. */
+static void write_head(const struct ipu_segment *segment, uint32_t k, uint32_t at, uint32_t n,
+                       uint64_t payload_sum, uint8_t *head)
+{
     uint32_t len = segment->head_len - segment->start + n; /* of TCP or UDP */
     uint8_t *transport = head + segment->start;
     memmove(head, segment->ip, segment->head_len);
 
     if (ipu_ip_is_v4(head))
-        finish_ipv4(segment, head, segment->start + len);
+        finish_ipv4(segment, k, head, segment->start + len);
     else
         ipu_ip_put16(head + 4, segment->start + len - IPU_IPV6_HEADER);
     uint64_t sum = (uint64_t)segment->transport_sum + htons((uint16_t)len);
     if (segment->tcp) {
-        sum += finish_tcp(segment, transport);
+        sum += finish_tcp(segment, k, at, at + n == segment->packet_len, transport);
     } else {
         sum += htons((uint16_t)len);
         ipu_ip_put16(transport + IPU_UDP_LEN, len);
     }
-    uint16_t csum = ipu_csum_finish(ipu_csum_add(sum, segment->ip + segment->at, n));
+    uint16_t csum = ipu_csum_finish(ipu_csum_join(sum, payload_sum));
     if (csum == 0)
         csum = 0xFFFF; /* RFC 768; equal in value for TCP */
     memcpy(transport + (segment->tcp ? IPU_TCP_CSUM : IPU_UDP_CSUM), &csum, sizeof csum);
+}
 
+uint32_t ipu_segment_next(struct ipu_segment *segment, uint8_t *head, const uint8_t **payload)
+{
+    uint32_t n = payload_at(segment, segment->at);
+    uint64_t sum = ipu_csum_add(0, segment->ip + segment->at, n);
+    write_head(segment, segment->count, segment->at, n, sum, head);
     *payload = segment->ip + segment->at;
     segment->written = segment->head_len;
     segment->at += n;
     segment->count++;
     segment->left--;
     return n;
+}
+
+/* ---- super-frames that the fabric cuts --------------------------------------------------------
+ */
+
+static uint32_t make(const void *context, uint32_t k, uint8_t *to)
+{
+    const struct ipu_segment *segment = context;
+    uint32_t at = segment->head_len + k * segment->size_bytes;
+    uint32_t n = payload_at(segment, at);
+    uint8_t *ip = to + IPU_ENCAP_LEN;
+    uint64_t sum = ipu_csum_copy(ip + segment->head_len, segment->ip + at, n);
+    memcpy(to, segment->ip - IPU_ENCAP_LEN, IPU_ENCAP_LEN);
+    write_head(segment, k, at, n, sum, ip);
+    return IPU_ENCAP_LEN + segment->head_len + n;
+}
+
+struct ipu_cut ipu_segment_cut(const struct ipu_segment *segment)
+{
+    return (struct ipu_cut){
+        .packets = segment->left,
+        .size_bytes = segment->size_bytes,
+        .make = make,
+        .context = segment,
+    };
 }
 
 size_t ipu_segment_trim(struct ipu_segment *segment)

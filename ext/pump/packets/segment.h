@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fabric/fabric.h"
+
 /*
  * Cuts a super-frame of TCP or UDP from the device into packets that fit an MTU. Each packet gets
  * headers of its own; the payload stays in place. ipu_segment_init() checks all fields of the vnet
@@ -71,6 +73,12 @@ static inline bool ipu_segment_may_cross(const struct ipu_segment *segment)
     return segment->left <= IPU_SEGMENTS_MAX &&
            (segment->left == 1 || segment->size_bytes >= IPU_SEGMENT_MIN);
 }
+
+/*
+ * Returns how a fabric cuts the super-frame, before the first segment. The encapsulation header
+ * stands in front of the packet. The segment and the frame stay in place until the send has ended.
+ */
+struct ipu_cut ipu_segment_cut(const struct ipu_segment *segment);
 
 /* Makes the packet its own first segment, and returns the segment's length; the other segments are
  * lost. */

@@ -50,7 +50,9 @@ void ipu_receive_drop(struct ipu_pump *pump, enum ipu_counter counter, const uin
     (void)ipu_event_emit(pump, &event, NULL); /* for the log alone: a full ring loses it */
 }
 
-static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done);
+static bool take(struct ipu_pump *pump, const struct ipu_received *done, int n);
+static void receive(struct ipu_pump *pump, const uint8_t *grh, uint8_t *frame,
+                    const struct ipu_received *done);
 static void count_delivered(struct ipu_pump *pump, int error, const struct ipu_delivery *delivery);
 static void flush_device(struct ipu_pump *pump);
 
@@ -58,30 +60,47 @@ int ipu_receive_poll(struct ipu_pump *pump, int max)
 {
     struct ipu_received done[IPU_BATCH];
     int total = 0, wanted, n;
+    bool lent = false;
     do {
+        if (lent)
+            ipu_receive_flush(pump);
         wanted = max - total < IPU_BATCH ? max - total : IPU_BATCH;
         n = pump->fabric->ops->received(pump->fabric->self, done, wanted);
         if (n < 0) {
             ipu_recovery_broke(pump);
             break;
         }
-        for (int i = 0; i < n; i++) {
-            uint32_t index = pump->rx_index = (uint32_t)done[i].cookie;
-            if (done[i].flags & IPU_RECEIVED_FAILED)
-                IPU_COUNT(pump, rx_failed);
-            else
-                receive(pump, ipu_slab_at(&pump->rx, index), &done[i]);
-            /* We post it only after the flush below, because merged frames refer to it. */
-            if (pump->rx_index != IPU_SLAB_NONE)
-                pump->idle_rx.frames[pump->idle_rx.count++] = index;
-        }
-        pump->rx_index = IPU_SLAB_NONE;
+        lent = take(pump, done, n);
         total += n;
     } while (n == wanted && total < max && !ipu_round_is_over(pump));
     if (total > 0)
         ipu_receive_flush(pump);
     ipu_receive_post(pump);
     return total;
+}
+
+/* Takes the completions; returns whether the fabric has lent some of the datagrams. */
+static bool take(struct ipu_pump *pump, const struct ipu_received *done, int n)
+{
+    bool lent = false;
+    for (int i = 0; i < n; i++) {
+        if (done[i].flags & IPU_RECEIVED_LENT) {
+            receive(pump, done[i].lent_grh, done[i].lent, &done[i]);
+            lent = true;
+            continue;
+        }
+        uint32_t index = pump->rx_index = (uint32_t)done[i].cookie;
+        uint8_t *buf = ipu_slab_at(&pump->rx, index);
+        if (done[i].flags & IPU_RECEIVED_FAILED)
+            IPU_COUNT(pump, rx_failed);
+        else
+            receive(pump, buf, buf + IPU_RX_ENCAP, &done[i]);
+        /* We post it only after the next flush, because merged frames refer to it. */
+        if (pump->rx_index != IPU_SLAB_NONE)
+            pump->idle_rx.frames[pump->idle_rx.count++] = index;
+        pump->rx_index = IPU_SLAB_NONE;
+    }
+    return lent;
 }
 
 /* Returns the sender's place among the shares. Without a GRH the place follows from the number of
@@ -103,27 +122,28 @@ static bool sends_as(const struct ipu_pump *pump, uint32_t qpn)
     return ipu_fabric_sends_as(pump->fabric, qpn) || ipu_guests_sends_as(&pump->guests, qpn);
 }
 
-static void receive(struct ipu_pump *pump, uint8_t *buf, const struct ipu_received *done)
+/* Receives a datagram: `grh` are 40 bytes, which hold a GRH if the flags say so. */
+static void receive(struct ipu_pump *pump, const uint8_t *grh, uint8_t *frame,
+                    const struct ipu_received *done)
 {
-    bool grh = done->flags & IPU_RECEIVED_GRH;
+    if (!(done->flags & IPU_RECEIVED_GRH) || done->byte_len < IPU_GRH_LEN)
+        grh = NULL;
     if (done->byte_len < IPU_RX_IP) {
-        grh = grh && done->byte_len >= IPU_GRH_LEN;
-        ipu_receive_drop(pump, IPU_COUNTER_rx_short, grh ? buf : NULL, done->src_qpn);
+        ipu_receive_drop(pump, IPU_COUNTER_rx_short, grh, done->src_qpn);
         return;
     }
     size_t len = done->byte_len - IPU_GRH_LEN;
-    uint8_t *frame = buf + IPU_RX_ENCAP;
-    if (grh && sends_as(pump, done->src_qpn) &&
-        memcmp(buf + 8, &pump->fabric->gid, 16) == 0) { /* E8 */
+    if (grh != NULL && sends_as(pump, done->src_qpn) &&
+        memcmp(grh + 8, &pump->fabric->gid, 16) == 0) { /* E8 */
         IPU_COUNT(pump, rx_echo);
         return;
     }
     if (pump->tap.snap_len > 0)
-        ipu_event_capture(pump, ipu_capture_received(&pump->tap, grh ? buf : NULL, frame, len));
+        ipu_event_capture(pump, ipu_capture_received(&pump->tap, grh, frame, len));
     if (pump->share.saturated)
-        pump->share.current = place_of(pump, grh ? buf : NULL, done->src_qpn);
+        pump->share.current = place_of(pump, grh, done->src_qpn);
     pump->receiving.qpn = done->qpn;
-    ipu_receive_frame_untrusted(pump, frame, len, grh ? buf : NULL, done->src_qpn);
+    ipu_receive_frame_untrusted(pump, frame, len, grh, done->src_qpn);
     pump->receiving.qpn = 0;
 }
 
@@ -240,7 +260,11 @@ void ipu_receive_init(struct ipu_pump *pump)
     uint32_t kinds = (offload & IPU_DEVICE_TCP ? IPU_COALESCE_TCP : 0) |
                      (offload & IPU_DEVICE_UDP ? IPU_COALESCE_UDP : 0);
     ipu_coalesce_init(&pump->coalesce, kinds, deliver_merged, admit, pump);
-    pump->share.disabled = pump->device->ops->take != NULL; /* an application's queue */
+    bool takes = pump->device->ops->take != NULL; /* an application's queue keeps frames */
+    pump->share.disabled = takes;
+    if (!takes && pump->host->receive == NULL && pump->rx.frames > 0 &&
+        pump->fabric->ops->lend != NULL)
+        pump->fabric->ops->lend(pump->fabric->self);
 }
 
 void ipu_receive_deliver(struct ipu_pump *pump, uint8_t *vnet, size_t ip_len)

@@ -114,6 +114,7 @@ struct ipu_pump {
     /* Frames waiting for one doorbell; [0, pending) is filled, all of tx slab. */
     struct ipu_send batch[IPU_BATCH + IPU_BATCH_ENGINE];
     int pending;
+    uint32_t pending_packets; /* those of super-frames included */
 
     /* When this round first saw that a command waits; 0: it has seen none. */
     uint64_t command_seen_ns;
@@ -144,6 +145,13 @@ struct ipu_pump {
     } cut;
     uint32_t fragment_id; /* of the next packet that is cut into fragments */
     uint16_t *tx_users;
+
+    /* By frame of `tx`: a super-frame that the fabric cuts. NULL: it cuts none. */
+    struct ipu_super {
+        struct ipu_segment segment;
+        struct ipu_cut cut;
+    } * supers;
+    uint32_t uncut_packets; /* of these super-frames */
 
     /* A frame of the device that waits for room on its connection or for the next commands;
      * IPU_SLAB_NONE: no frame waits. Each round looks up its next hop again, so the frame holds no

@@ -40,6 +40,10 @@ static bool fits(struct ipu_pump *pump, const struct ipu_outbound *packet,
                  const struct in6_addr *next_hop, uint32_t mtu, bool connecting);
 static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
                        const struct ipu_ah *ah, struct ipu_connection *connection);
+static bool may_leave_uncut(const struct ipu_pump *pump, const struct ipu_segment *segment,
+                            const struct ipu_ah *ah);
+static void send_uncut(struct ipu_pump *pump, const struct ipu_outbound *packet,
+                       const struct ipu_ah *ah);
 static int cut(struct ipu_pump *pump);
 
 /* ---- device */
@@ -47,9 +51,9 @@ static int cut(struct ipu_pump *pump);
 /* Returns whether another frame or segment may go into the batch. */
 static bool has_room(struct ipu_pump *pump)
 {
-    if (pump->pending >= IPU_BATCH)
+    if (pump->pending_packets >= IPU_BATCH)
         ipu_transmit_flush(pump);
-    return pump->pending < IPU_BATCH &&
+    return pump->pending < IPU_BATCH && pump->uncut_packets < pump->heads.frames &&
            (pump->cut.segment.left == 0 || pump->heads.free_frames > 0);
 }
 
@@ -90,12 +94,13 @@ int ipu_transmit_read(struct ipu_pump *pump, int max)
                 device_error(pump, n);
             break;
         }
+        uint32_t uncut = pump->uncut_packets;
         if (pump->broken)
             IPU_COUNT(pump, tx_fabric_error);
         if (pump->broken || !transmit(pump, index, (size_t)n))
             ipu_batch_put_frame(pump, index);
-        done += pump->cut.segment.left == 0 &&
-                pump->held.left_ns == 0; /* otherwise its segments count */
+        if (pump->cut.segment.left == 0 && pump->held.left_ns == 0) /* else its segments count */
+            done += pump->uncut_packets > uncut ? (int)(pump->uncut_packets - uncut) : 1;
     }
     ipu_transmit_flush(pump);
     return done;
@@ -341,8 +346,11 @@ bool ipu_transmit_to(struct ipu_pump *pump, struct ipu_outbound *packet,
          ipu_segment_may_cross(packet->segment));
     if (whole)
         return send_whole(pump, packet, entry->ah, connection);
-    begin_cut(pump, packet, packet->segment, entry->ah, connection);
     IPU_COUNT(pump, tx_super_frames);
+    if (connection == NULL && may_leave_uncut(pump, packet->segment, entry->ah))
+        send_uncut(pump, packet, entry->ah);
+    else
+        begin_cut(pump, packet, packet->segment, entry->ah, connection);
     return true;
 }
 
@@ -390,6 +398,7 @@ static void enqueue(struct ipu_pump *pump, const struct ipu_ah *ah, struct ipu_s
     if (pump->tap.snap_len > 0)
         ipu_event_capture(pump, ipu_capture_sent(&pump->tap, &pump->fabric->gid, &ah->dest, &send));
     pump->batch[pump->pending++] = send;
+    pump->pending_packets += ipu_batch_packets_of(&send);
 }
 
 void ipu_transmit_enqueue(struct ipu_pump *pump, uint32_t index, const struct ipu_ah *ah,
@@ -443,6 +452,37 @@ static bool send_whole(struct ipu_pump *pump, const struct ipu_outbound *packet,
     else
         enqueue(pump, ah, send);
     return true;
+}
+
+/* Returns whether the fabric cuts the super-frame. A capture shows the packets of the link, so
+ * while it runs the pump makes them. */
+static bool may_leave_uncut(const struct ipu_pump *pump, const struct ipu_segment *segment,
+                            const struct ipu_ah *ah)
+{
+    return pump->supers != NULL && segment->left <= IPU_CUT_PACKETS &&
+           ah->dest.qpn != IPU_MULTICAST_QPN && pump->tap.snap_len == 0;
+}
+
+/* Sends the super-frame to the fabric, which cuts it. */
+static void send_uncut(struct ipu_pump *pump, const struct ipu_outbound *packet,
+                       const struct ipu_ah *ah)
+{
+    struct ipu_super *super = &pump->supers[packet->index];
+    super->segment = *packet->segment;
+    super->cut = ipu_segment_cut(&super->segment);
+    uint8_t *message = packet->frame + IPU_TX_ENCAP;
+    uint32_t head_len = IPU_ENCAP_LEN + super->segment.head_len;
+    write_encap(message, packet->flow.type);
+    pump->uncut_packets += super->cut.packets;
+    enqueue(pump, ah,
+            (struct ipu_send){.head = message,
+                              .head_len = head_len,
+                              .addr = message + head_len,
+                              .len = super->segment.packet_len - super->segment.head_len,
+                              .flow = packet->flow_hash,
+                              .source_qpn = packet->source_qpn,
+                              .cookie = UINT64_C(1) << IPU_COOKIE_UNCUT_SHIFT | packet->index,
+                              .cut = &super->cut});
 }
 
 /* Puts segments of the current super-frame into the batch while there is room; returns how many. */
@@ -510,10 +550,14 @@ void ipu_transmit_flush(struct ipu_pump *pump)
         return;
     IPU_COUNT(pump, send_batches);
     for (int i = 0; i < taken; i++) {
-        IPU_COUNT(pump, tx_packets);
-        IPU_ADD(pump, tx_bytes, pump->batch[i].head_len + pump->batch[i].len - IPU_ENCAP_LEN);
-        if (pump->batch[i].qpn == IPU_MULTICAST_QPN)
+        const struct ipu_send *send = &pump->batch[i];
+        uint32_t packets = ipu_batch_packets_of(send);
+        IPU_ADD(pump, tx_packets, packets);
+        IPU_ADD(pump, tx_bytes,
+                (uint64_t)packets * send->head_len + send->len - packets * IPU_ENCAP_LEN);
+        if (send->qpn == IPU_MULTICAST_QPN)
             IPU_COUNT(pump, tx_multicast_packets);
+        pump->pending_packets -= packets;
     }
     pump->sending += (uint32_t)taken;
     pump->pending -= taken;

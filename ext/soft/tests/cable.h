@@ -134,6 +134,11 @@ struct soft_udp_slot *soft_udp_reserve(struct soft_udp *udp)
     return slot;
 }
 
+unsigned int soft_udp_room(const struct soft_udp *udp)
+{
+    return CABLE_BATCH - udp->tx_count;
+}
+
 void soft_udp_commit(struct soft_udp *udp)
 {
     udp->tx_count++;

@@ -2,8 +2,9 @@
 /*
  * Drives the pump with datagrams, messages of connections, frames of the device, and commands, in
  * any order, with faults of the fabric and of the device. The input begins with a byte: the
- * offloads of the device, 4 for a fabric that takes messages in one piece, and 8 for a device with
- * guests, whose frames have an Ethernet header in front.
+ * offloads of the device, 4 for a fabric that takes messages in one piece, 8 for a device with
+ * guests, whose frames have an Ethernet header in front, and 16 for a fabric that cuts
+ * super-frames.
  */
 #include <errno.h>
 
@@ -322,7 +323,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct input in = {data, bytes};
     uint8_t kind = input_u8(&in);
     ethernet_len = kind & 8 ? IPU_ETHERNET_LEN : 0;
-    world_open(kind & (IPU_DEVICE_TCP | IPU_DEVICE_UDP), kind & 4, kind & 8);
+    world_open(kind & (IPU_DEVICE_TCP | IPU_DEVICE_UDP), kind & 4, kind & 8, kind & 16);
     for (int i = 0; i < ACTIONS_MAX && in.left > 0; i++)
         actions[input_u8(&in) % ACTIONS](&in);
     world.faults = (struct world_faults){.take = -1};

@@ -66,9 +66,11 @@ static int64_t clock_ns;
 
 /* ---- in the place of the library's parts ----------------------------------------------------- */
 
+enum { SLOTS = SOFT_CUT_PACKETS };
+
 struct soft_udp {
-    struct soft_udp_slot slot[64];
-    struct iovec iov[64][SOFT_UDP_SLOT_IOV];
+    struct soft_udp_slot slot[SLOTS];
+    struct iovec iov[SLOTS][SOFT_UDP_SLOT_IOV];
     unsigned int tx_count;
     unsigned int tx_done; /* of the last batch */
     unsigned int stalls;
@@ -139,11 +141,16 @@ struct soft_udp_slot *soft_udp_reserve(struct soft_udp *socket)
 {
     struct soft_udp_slot *slot = &socket->slot[socket->tx_count];
 
-    if (socket->tx_count == 64)
+    if (socket->tx_count == SLOTS)
         return NULL;
     slot->iov = socket->iov[socket->tx_count];
     slot->iov_count = 0;
     return slot;
+}
+
+unsigned int soft_udp_room(const struct soft_udp *socket)
+{
+    return SLOTS - socket->tx_count;
 }
 
 void soft_udp_commit(struct soft_udp *socket)
@@ -341,6 +348,36 @@ static void seal(struct soft_udp_packet *ip, uint8_t *data, bool right)
     soft_roce_put32le(data + n, right ? crc : ~crc);
 }
 
+static void complete(const struct soft_wc *wc)
+{
+    struct buffer *buffer;
+
+    if (wc->wr_id >> 16) {
+        MUST(world.sending & UINT64_C(1) << wc->wr_id % 64); /* each completes once */
+        world.sending &= ~(UINT64_C(1) << wc->wr_id % 64);
+        return;
+    }
+    if (wc->flags & SOFT_WC_LENT) {
+        memset(wc->lent - SOFT_LENT_ROOM, 0, SOFT_LENT_ROOM + wc->byte_len - SOFT_GRH_BYTES);
+        (void)input_touch(wc->lent_grh, SOFT_GRH_BYTES);
+        return;
+    }
+    buffer = &world.receive[wc->wr_id >> 8][wc->wr_id & 3];
+    MUST(buffer->posted);
+    MUST(wc->status != SOFT_WC_SUCCESS || wc->byte_len <= buffer->bytes);
+    if (wc->status == SOFT_WC_SUCCESS)
+        (void)input_touch(buffer->data, wc->byte_len);
+    buffer->posted = false;
+}
+
+/* A socket fetches nothing while packets are lent. */
+static void give_back(void)
+{
+    for (struct soft_wc wc; world.hca->lent > 0 && soft_cq_poll(world.cq, 1, &wc) == 1;)
+        complete(&wc);
+    MUST(world.hca->lent == 0);
+}
+
 /* [which QP][flags][distance of the PSN][length 2][packet without its ICRC] */
 static void packet(struct input *in)
 {
@@ -352,6 +389,8 @@ static void packet(struct input *in)
     uint8_t *exact = malloc(bytes + SOFT_ICRC_BYTES);
 
     MUST(exact != NULL);
+    if (udp.rx_count == 0)
+        give_back();
     fix_up(data, bytes, which % (QPS + 2), flags, distance);
     memcpy(exact, data, bytes);
     free((void *)(uintptr_t)ip->data);
@@ -376,10 +415,20 @@ static void packet(struct input *in)
     }
 }
 
-/* [which QP][length 2] */
+static uint32_t make(const void *context, uint32_t k, uint8_t *to)
+{
+    uint32_t bytes = k == 0 ? *(const uint32_t *)context : 1;
+
+    memcpy(to, world.message, bytes);
+    return bytes;
+}
+
+/* [which QP][length 2]: from 16 on, the HCA cuts the message in two */
 static void send_message(struct input *in)
 {
-    int which = input_u8(in) % QPS;
+    static uint32_t cut_bytes[64];
+    uint8_t kind = input_u8(in);
+    int which = kind % 16 % QPS;
     uint32_t bytes = input_u16(in) % 6000;
     uint64_t bit = UINT64_C(1) << world.sends % 64;
     uint8_t flags = SOFT_SEND_SIGNALED | (bytes % 7 == 0 ? SOFT_SEND_WITH_IMM : 0);
@@ -394,28 +443,16 @@ static void send_message(struct input *in)
 
     if (world.sending & bit)
         return;
+    if (kind >= 16) {
+        cut_bytes[world.sends % 64] = bytes;
+        wr.flags |= SOFT_SEND_CUT;
+        wr.cut = (struct soft_cut){2, bytes, 1, make, &cut_bytes[world.sends % 64]};
+    }
     world.sending |= bit; /* before the call, which may complete it */
     if (soft_qp_post_send(world.qp[which], &wr, 1) == 1)
         world.sends++;
     else
         world.sending &= ~bit;
-}
-
-static void complete(const struct soft_wc *wc)
-{
-    struct buffer *buffer;
-
-    if (wc->wr_id >> 16) {
-        MUST(world.sending & UINT64_C(1) << wc->wr_id % 64); /* each completes once */
-        world.sending &= ~(UINT64_C(1) << wc->wr_id % 64);
-        return;
-    }
-    buffer = &world.receive[wc->wr_id >> 8][wc->wr_id & 3];
-    MUST(buffer->posted);
-    MUST(wc->status != SOFT_WC_SUCCESS || wc->byte_len <= buffer->bytes);
-    if (wc->status == SOFT_WC_SUCCESS)
-        (void)input_touch(buffer->data, wc->byte_len);
-    buffer->posted = false;
 }
 
 static void poll(struct input *in)
@@ -450,6 +487,14 @@ static void walk(struct input *in)
         connect_qp(which);
 }
 
+/* From 128 on, the datagrams are lent from now on. */
+static void stall(uint8_t kind)
+{
+    udp.stalls = kind % 4;
+    if (kind >= 128)
+        soft_qp_lend(world.qp[UD]);
+}
+
 static void act(struct input *in)
 {
     switch ((enum action)(input_u8(in) % ACTIONS)) {
@@ -467,7 +512,7 @@ static void act(struct input *in)
         poll(in);
         break;
     case STALL:
-        udp.stalls = input_u8(in) % 4;
+        stall(input_u8(in));
         break;
     default:
         walk(in);

@@ -100,6 +100,21 @@ static int taken_of(int n)
     return take >= 0 && take < n ? take : n;
 }
 
+/* Makes the packets of a super-frame, each in memory of exactly its length. */
+static void check_cut(const struct ipu_send *send)
+{
+    const struct ipu_cut *cut = send->cut;
+    MUST(cut->packets >= 1 && cut->packets <= IPU_CUT_PACKETS);
+    for (uint32_t k = 0; k < cut->packets; k++) {
+        uint32_t at = k * cut->size_bytes, rest = send->len - at;
+        uint32_t len = send->head_len + (rest < cut->size_bytes ? rest : cut->size_bytes);
+        uint8_t *packet = malloc(len);
+        MUST(packet != NULL && at <= send->len && len <= IPU_ENCAP_LEN + WORLD_MTU);
+        MUST(cut->make(cut->context, k, packet) == len);
+        free(packet);
+    }
+}
+
 static int fabric_send(void *self, const struct ipu_send *sends, int n)
 {
     int error = fault();
@@ -109,7 +124,10 @@ static int fabric_send(void *self, const struct ipu_send *sends, int n)
     n = taken_of(n);
     for (int i = 0; i < n; i++) {
         MUST(sends[i].head_len + sends[i].len >= IPU_ENCAP_LEN);
-        MUST(sends[i].head_len + sends[i].len <= IPU_ENCAP_LEN + WORLD_MTU);
+        if (sends[i].cut != NULL)
+            check_cut(&sends[i]);
+        else
+            MUST(sends[i].head_len + sends[i].len <= IPU_ENCAP_LEN + WORLD_MTU);
         MUST(sends[i].source_qpn == 0 || sends[i].source_qpn - WORLD_GUEST_QPN < WORLD_MACS);
         (void)input_touch(sends[i].head, sends[i].head_len);
         (void)input_touch(sends[i].addr, sends[i].len);
@@ -437,7 +455,7 @@ static void set_neighbours(void)
     }
 }
 
-void world_open(uint32_t offload, bool one_piece, bool ethernet)
+void world_open(uint32_t offload, bool one_piece, bool ethernet, bool cuts)
 {
     struct ipu_pump_config config = {
         .fabric = &fabric,
@@ -462,6 +480,7 @@ void world_open(uint32_t offload, bool one_piece, bool ethernet)
     device.offload = offload;
     device.ethernet = ethernet;
     fabric.one_piece = one_piece;
+    fabric.cuts = cuts;
     lines.fd = eventfd(0, EFD_NONBLOCK);
     device_state.fd = eventfd(0, EFD_NONBLOCK);
     MUST(ipu_pump_create(&config, &world.pump) == 0);
@@ -498,6 +517,7 @@ bool world_is_whole(void)
     uint32_t held = pump->held.index != IPU_SLAB_NONE || pump->cut.segment.left > 0;
     return pump->tx.free_frames + held == pump->tx.frames &&
            (held || pump->heads.free_frames == pump->heads.frames) &&
+           (held || pump->uncut_packets == 0) &&
            pump->idle_rx.count + posted(&lines.datagrams) == pump->rx.frames &&
            pump->connected.idle_count + posted(&lines.messages) == pump->connected.rx.frames;
 }

@@ -37,8 +37,8 @@ struct world {
 extern struct world world;
 
 /* Opens the world: `offload` has the device's IPU_DEVICE_* bits, `one_piece` is the fabric's;
- * `ethernet`: the device has guests. */
-void world_open(uint32_t offload, bool one_piece, bool ethernet);
+ * `ethernet`: the device has guests; `cuts`: the fabric cuts super-frames. */
+void world_open(uint32_t offload, bool one_piece, bool ethernet, bool cuts);
 void world_close(void);
 
 /* Puts a datagram [GRH 40][frame] into the oldest posted receive; loses it if none is posted. */
