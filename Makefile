@@ -189,8 +189,9 @@ lab-zipapp: build
 	@mkdir -p build
 	packaging/zipapp/build build/ipoibu-lab.pyz
 
-lab-kernel:
-	@ipoibu/lab/machines/kernel/build
+# Of the default releases the first that Debian's archive has and that builds.
+lab-kernel: $(VENV)/.run build
+	@$(VENV)/bin/ipoibu lab kernel build
 
 venv: $(VENV)/.run build
 

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _findings() -> Iterator[Finding]:
     from ipoibu.doctor import lab as doctor
-    from ipoibu.lab.machines.kernels import BY_PTRACE, check_kernel, chosen, default_release
+    from ipoibu.lab.machines.kernels import BY_PTRACE, booted_release, check_kernel
     from ipoibu.lab.machines.kinship import be_filtered, be_traced
     from ipoibu.lab.machines.memory import places
     from ipoibu.lab.machines.mounts import INSIDE, lacking
@@ -40,7 +40,7 @@ def _findings() -> Iterator[Finding]:
     yield doctor.processor()
     filtering = doctor.filtering(be_filtered)
     yield filtering
-    by_ptrace = (chosen()[0] or default_release()) in BY_PTRACE
+    by_ptrace = booted_release() in BY_PTRACE
     yield doctor.tracing(be_traced, is_needed=by_ptrace or filtering.status != "ok")
     needed_bytes = 2 * MEMORY_MIB << 20
     yield doctor.memory(needed_bytes, [(it.path, it.lack) for it in places(needed_bytes)])

@@ -27,6 +27,7 @@ RECIPES: Final = Path(__file__).resolve().parent / "kernel"
 BUILD: Final = RECIPES / "build"
 FLAVOURS: Final = ("lean", "full")
 NEWEST: Final = "newest"
+NO_SUCH_KERNEL: Final = 3  # exit status of `kernel/build`: another release may do
 BY_PTRACE: Final = ("6.1", "6.12")  # these know no other way to run the processes of a machine
 
 MANIFEST: Final = "manifest.json"
@@ -156,8 +157,13 @@ def releases() -> list[str]:
     return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
 
 
+def default_releases() -> list[str]:
+    """Return the releases for who asks for none: each for where those before it cannot be built."""
+    return (RECIPES / "default").read_text("ascii").split()
+
+
 def default_release() -> str:
-    return (RECIPES / "default").read_text("ascii").strip()
+    return default_releases()[0]
 
 
 def chosen(release: str | None = None, flavour: str | None = None) -> tuple[str | None, str]:
@@ -202,13 +208,24 @@ def _all_cached() -> Iterator[Kernel]:
 def best(release: str | None = None, flavour: str | None = None) -> Kernel | None:
     """Return the kernel of the cache that a machine boots; None if there is none.
 
-    Who asks for no release gets the default one, or else the newest that was fetched.
+    Who asks for no release gets the default one, or the next where a build has failed, or else the newest
+    that was fetched.
     """
     release, flavour = chosen(release, flavour)
     if release is not None:
         return _best_of(cached(release, flavour))
-    fetched = [kernel for kernel in cached(None, flavour) if kernel.fetched_from is not None]
-    return _best_of(cached(default_release(), flavour)) or _best_of(fetched)
+    for each in default_releases():
+        kernel = _best_of(cached(each, flavour))
+        if kernel is not None:
+            return kernel
+        if not _failed(each, flavour).exists():
+            break
+    return _best_of([kernel for kernel in cached(None, flavour) if kernel.fetched_from is not None])
+
+
+def _failed(release: str, flavour: str) -> Path:
+    """Return the file that says that a build of this recipe has failed here."""
+    return cache_directory(KIND) / f"failed-{recipe(release, flavour)}"
 
 
 def _best_of(kernels: Sequence[Kernel]) -> Kernel | None:
@@ -217,6 +234,12 @@ def _best_of(kernels: Sequence[Kernel]) -> Kernel | None:
     current = [kernel for kernel in kernels if kernel.is_current]
     fetched = [kernel for kernel in kernels if kernel.fetched_from is not None]
     return next(iter([*current, *fetched]), None)
+
+
+def booted_release() -> str:
+    """Return the release of the kernel that a machine boots, now or when it is built."""
+    kernel = best()
+    return chosen()[0] or default_release() if kernel is None else kernel.release
 
 
 def find_kernel(release: str | None = None, flavour: str | None = None) -> Path:
@@ -235,17 +258,37 @@ def find_kernel(release: str | None = None, flavour: str | None = None) -> Path:
 def build(release: str | None = None, flavour: str | None = None) -> Kernel:
     """Build the kernel that this package makes of the newest source, unless it is in the cache.
 
-    The build ends with the thread that has asked for it.
+    Who asks for no release gets the first default one that the archive has and that builds; machines boot
+    that one until a build of those before it succeeds. The build ends with the thread that has asked for it.
     """
+    release, flavour = chosen(release, flavour)
+    candidates = default_releases() if release is None else [release]
+    for each in candidates:
+        status, path = _run_build(each, flavour)
+        if status == 0:
+            _failed(each, flavour).unlink(missing_ok=True)
+            return load(path.parent)
+        if status != NO_SUCH_KERNEL or each == candidates[-1]:
+            break
+        _failed(each, flavour).touch()
+        print(
+            f"lab-kernel: NO LINUX {each}, for the reason above: machines boot the next default release"
+            " until `ipoibu lab kernel build` succeeds",
+            file=sys.stderr,
+            flush=True,
+        )
+    raise LabError(f"{BUILD} failed with status {status}")
+
+
+def _run_build(release: str, flavour: str) -> tuple[int, Path]:
+    """Return the exit status of `kernel/build`, and the path that it has printed."""
     done = subprocess.run(
-        ["setpriv", "--pdeathsig", "TERM", "bash", str(BUILD), *_words(release, flavour)],
+        [*("setpriv", "--pdeathsig", "TERM", "bash", str(BUILD)), *_words(release, flavour)],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        raise LabError(f"{BUILD} failed with status {done.returncode}")
-    return load(Path(done.stdout.strip()).parent)
+    return done.returncode, Path(done.stdout.strip())
 
 
 def check_kernel(release: str | None = None, flavour: str | None = None) -> tuple[int, str]:
@@ -253,7 +296,10 @@ def check_kernel(release: str | None = None, flavour: str | None = None) -> tupl
     last line of `build --check`, or that this host builds none."""
     kernel = best(release, flavour)
     if kernel is not None:
-        return 0, f"{'built' if kernel.fetched_from is None else 'fetched'} {kernel.path}"
+        said = f"{'built' if kernel.fetched_from is None else 'fetched'} {kernel.path}"
+        if chosen(release)[0] is None and kernel.release in default_releases()[1:]:
+            said += f" (Linux {default_release()} did not build; this tries again: ipoibu lab kernel build)"
+        return 0, said
     if shutil.which("apt-get") is None:
         return 1, "no kernel is here, and one is built where Debian's apt is"
     words = ["bash", str(BUILD), "--check", *_words(release, flavour)]

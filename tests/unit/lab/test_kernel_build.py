@@ -57,9 +57,7 @@ class Builder:
         programs = directory / "programs"
         programs.mkdir()
         for name, script in PROGRAMS.items():
-            text = f"#!/bin/bash\nSTANDINS={directory}\n{script}\n"
-            (programs / name).write_text(text)
-            (programs / name).chmod(0o755)
+            self.stand_in(name, script)
         self.environment = {
             **os.environ,
             "PATH": f"{programs}:{os.environ['PATH']}",
@@ -67,6 +65,11 @@ class Builder:
         }
         for name in ("IPOIBU_LAB_KERNEL", "IPOIBU_LAB_FLAVOUR"):
             self.environment.pop(name, None)
+
+    def stand_in(self, name: str, script: str) -> None:
+        program = self.directory / "programs" / name
+        program.write_text(f"#!/bin/bash\nSTANDINS={self.directory}\n{script}\n")
+        program.chmod(0o755)
 
     def _make_source(self) -> None:
         tree = self.directory / "source/linux-source-9.9"
@@ -142,6 +145,37 @@ def test_only_what_decides_about_the_bytes_is_in_the_key(builder: Builder) -> No
     assert builder.recipe() != recipe
 
 
+FAILURE = "*linux) echo 'make: *** Error 1'; exit 2 ;"
+NO_HOST = {
+    "dpkg-query": 'case "$*" in *db:*) ;; *) echo 1 ;; esac',
+    "apt-get": 'case "$*" in *install*) exit 1 ;; esac',
+}
+
+
+@pytest.mark.parametrize(
+    ("programs", "status", "said"),
+    [
+        ({"apt-cache": ""}, 3, "the archive gives no linux-source-9.9 "),
+        ({"apt-get": 'case "$*" in *download*) exit 1 ;; esac'}, 3, "no linux-source-9.9 9.9.1-1"),
+        ({"patch": "exit 1"}, 3, "one.patch does not apply to linux-source-9.9 9.9.1-1"),
+        ({"make": PROGRAMS["make"].replace("*linux)", FAILURE)}, 3, "the kernel did not build"),
+        (NO_HOST, 1, "flex bison bc"),
+    ],
+    ids=["archive", "download", "patch", "compiler", "host"],
+)
+def test_the_exit_status_says_whether_another_release_may_do(
+    builder: Builder, programs: dict[str, str], status: int, said: str
+) -> None:
+    (builder.kernel / "patches").mkdir()
+    (builder.kernel / "patches/one.patch").write_text("not applied\n")
+    for name, script in {"patch": "", **programs}.items():
+        builder.stand_in(name, script)
+    build = builder.start()
+    _, errors = build.communicate(timeout=PATIENCE_S)
+    assert build.returncode == status, errors
+    assert said in errors
+
+
 def has_ended(pidfd: int) -> bool:
     return bool(select.select([pidfd], [], [], 0)[0])
 
@@ -173,7 +207,7 @@ def test_a_build_that_is_killed_ends_make_and_the_next_one_builds(
 
 def test_a_build_ends_with_the_process_that_has_asked_for_it(builder: Builder) -> None:
     script = "import pathlib, sys; from ipoibu.lab.machines import kernels\n"
-    script += "kernels.BUILD = pathlib.Path(sys.argv[1]); kernels.build()"
+    script += "kernels.BUILD = pathlib.Path(sys.argv[1]); kernels.build('9.9')"
     words = [sys.executable, "-c", script, str(builder.kernel / "build")]
     with subprocess.Popen(words, env=builder.environment) as process:
         pidfd = os.pidfd_open(builder.wait_for_pid("make"))

@@ -48,9 +48,11 @@ def test_the_recipe_is_of_the_release_and_the_flavour(monkeypatch: pytest.Monkey
     assert all(len(digest) == 16 for digest in digests)
 
 
-def test_the_default_release_can_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_releases_can_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert kernels.default_release() in kernels.releases()
+    defaults = kernels.default_releases()
+    assert defaults[0] == kernels.default_release()
+    assert set(defaults) <= set(kernels.releases())
 
 
 def test_a_built_kernel_of_this_recipe_is_found_without_apt(cache: Path) -> None:
@@ -98,6 +100,70 @@ def test_without_the_default_release_the_newest_fetched_one_is_used(cache: Path)
     add(cache, "k1", "99.1.5", fetched=True)
     newest = add(cache, "k2", "99.1.6", fetched=True)
     assert kernels.find_kernel() == newest
+
+
+@pytest.fixture
+def archive(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the script build the releases that have a file here; the recipe is that of the release."""
+    archive = cache / "archive"
+    archive.mkdir(parents=True)
+    monkeypatch.setattr(kernels, "default_releases", lambda: ["99.3", "99.1"])
+    monkeypatch.setattr(kernels, "releases", lambda: ["99.1", "99.3"])
+    monkeypatch.setattr(kernels, "recipe", lambda release, flavour: release + flavour)
+    script = cache / "script"
+    script.write_text(f'echo "$2" >>{cache}/asked; cat {archive}/"$2" || exit 3\n')
+    monkeypatch.setattr(kernels, "BUILD", script)
+    return archive
+
+
+def test_where_the_archive_lacks_the_default_release_the_next_one_is_built_and_booted(
+    cache: Path, archive: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = add(cache, "old", "99.1.7", recipe="99.1lean")
+    (archive / "99.1").write_text(f"{old}\n")
+    assert kernels.find_kernel() == old
+    assert capsys.readouterr().err.startswith("lab-kernel: NO LINUX 99.3")
+    assert kernels.find_kernel() == old
+    assert kernels.check_kernel()[1].startswith(f"built {old} (Linux 99.3 did not build")
+    assert kernels.booted_release() == "99.1"
+    assert (cache / "asked").read_text() == "99.3\n99.1\n"  # what failed is not tried at each boot
+    new = add(cache, "new", "99.3.1", recipe="99.3lean")
+    (archive / "99.3").write_text(f"{new}\n")
+    assert kernels.build().path == kernels.find_kernel() == new
+    (new.parent / "manifest.json").unlink()
+    assert kernels.best() is None  # the failure is forgotten
+
+
+def test_another_recipe_of_the_default_release_is_tried(
+    cache: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = add(cache, "old", "99.1.7", recipe="99.1lean")
+    (archive / "99.1").write_text(f"{old}\n")
+    kernels.build()
+    monkeypatch.setattr(kernels, "recipe", lambda release, flavour: "mended " + release + flavour)
+    assert kernels.best() is None
+
+
+def test_who_asks_for_a_release_gets_no_other(
+    cache: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (archive / "99.1").write_text(f"{add(cache, 'old', '99.1.7')}\n")
+    with pytest.raises(LabError, match="failed with status 3"):
+        kernels.build("99.3")
+    monkeypatch.setenv("IPOIBU_LAB_KERNEL", "99.3")
+    with pytest.raises(LabError, match="failed with status 3"):
+        kernels.build()
+    assert (cache / "asked").read_text() == "99.3\n99.3\n"
+
+
+def test_a_host_that_builds_no_kernel_is_not_asked_for_another_release(
+    cache: Path, archive: Path
+) -> None:
+    kernels.BUILD.write_text(f'echo "$2" >>{cache}/asked; exit 1\n')
+    with pytest.raises(LabError, match="failed with status 1"):
+        kernels.build()
+    assert (cache / "asked").read_text() == "99.3\n"
+    assert kernels.check_kernel()[0] == 1
 
 
 def test_the_environment_chooses_release_and_flavour(
