@@ -7,6 +7,9 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import subprocess
+import sys
+from functools import cache
 from typing import Final
 
 PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
@@ -28,6 +31,13 @@ def set_subreaper(on: bool) -> None:
 def be_traced() -> None:
     """Let the parent trace this process, as a machine's kernel traces its own; OSError if it may not."""
     _check(_libc.ptrace(PTRACE_TRACEME, 0, None, None))
+
+
+@cache
+def may_be_traced() -> bool:
+    """Say whether a child of this process may be traced; a process of its own tries it."""
+    script = f"import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace({PTRACE_TRACEME}, 0, None, None) != 0)"
+    return subprocess.run([sys.executable, "-ISc", script], check=False).returncode == 0
 
 
 def be_filtered() -> None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Self
 from ipoibu.base.closing import Starting
 from ipoibu.base.limits import MACHINE_FILE_MAX_BYTES
 from ipoibu.lab.errors import LabError
-from ipoibu.lab.machines.kinship import set_subreaper
+from ipoibu.lab.machines.kinship import may_be_traced, set_subreaper
 from ipoibu.lab.machines.memory import memory_place
 from ipoibu.lab.machines.mounts import (
     HOST,
@@ -372,8 +372,8 @@ class LabMachine(Starting):
             *(limited if soft == resource.RLIM_INFINITY or soft > file_bytes else ()),
             # The kernel dies with the runner, and takes its processes along (um-exitkill.patch).
             *("setpriv", "--pdeathsig", "KILL", str(self._kernel)),
-            # For 7.3: system calls in half the time, and by ptrace where the host forbids filters.
-            "seccomp=auto",
+            # For 7.3, whose threads fall behind in filters of system calls (bench/notes/lab-filters.md).
+            f"seccomp={'off' if may_be_traced() else 'on'}",
             f"mem={self._mem_mib}M",
             # No interface that nobody asked for.
             *("bonding.max_bonds=0", "dummy.numdummies=0", "ifb.numifbs=0", "fb_tunnels=none"),

@@ -69,7 +69,7 @@ def test_a_host_that_forbids_tracing_but_no_filters(tmp_path: Path) -> None:
 
     found = lab.tracing(refuse, tmp_path / "none", is_needed=False)
     assert found.status == "warn"
-    assert found.detail == "no process may trace its child: Linux 6.1 and 6.12 do not boot"
+    assert found.detail.startswith("no process may trace its child: Linux 6.1 and 6.12 do not boot")
 
 
 def test_filters_are_really_tried() -> None:
@@ -84,7 +84,7 @@ def test_a_host_that_forbids_filters() -> None:
 
     found = lab.filtering(refuse)
     assert (found.status, found.remedy) == (
-        "warn",
+        "info",
         "of a container: --security-opt seccomp=unconfined",
     )
 
