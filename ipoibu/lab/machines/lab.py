@@ -35,6 +35,7 @@ from ipoibu.lab.machines.wire import Wire
 BOOT_S: Final = 120.0  # until all agents answer; a loaded host takes a few seconds
 SYSTEMD_S: Final = 240.0  # the same with systemd, which runs some hundred programs first
 SETUP_S: Final = 150.0  # until every machine has its devices and addresses
+ENDING_S: Final = 5.0  # for a machine whose agent has ended
 FINISH_S: Final = 10.0  # for a machine to write its files at the end
 LINE: Final = "/dev/ttyS1"  # the agent's, in a machine
 
@@ -199,6 +200,8 @@ class Lab(Starting):
         with self._stack:
             for agent, machine in zip(agents, self._machines, strict=False):
                 has_lasted = agent.wait_until_finished(deadline - time.monotonic())
+                if self._init == "systemd":  # inside/session writes the journal now
+                    machine.wait(deadline - time.monotonic())
                 result = machine.finish("the lab ended")
                 self.results.append(result)
                 if self.failure is None and (not has_lasted or result.has_complaint):
@@ -312,6 +315,8 @@ class Lab(Starting):
 
     def _failure(self, index: int, reason: str = "the machine ended") -> MachineFailed:
         """Return the error of a machine that has ended, or end it now for a reason."""
+        if self._agents and self._agents[index].has_ended:
+            self._machines[index].wait(ENDING_S)  # it says why in its kernel log
         reason = self._excess or reason
         return failure_of(self._machines[index].finish(reason), reason)
 

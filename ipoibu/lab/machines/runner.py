@@ -282,6 +282,11 @@ class LabMachine(Starting):
             for stream in self._streams:
                 stream.start()
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until the machine has ended by itself, or for `timeout_s`."""
+        if self._result is None and self.pidfd >= 0:
+            _wait_any([self], time.monotonic() + timeout_s)
+
     def kill(self) -> None:
         """End the machine's kernel; any thread may call it, and `finish` is still to come."""
         with self._ending:
