@@ -63,8 +63,8 @@ NAMES: Final = (*(contender.name for contender in CONTENDERS), *PARTS)
 QUICK: Final = tuple(contender.name for contender in CONTENDERS[:6])
 LABS: Final = 2  # labs differ by more than rounds of one do
 # For the estimate of how long a run takes: a turn's start and end, a measurement's, and the parts
-TURN_S: Final = 2.0
-MEASURE_S: Final = 0.2
+TURN_S: Final = 0.6
+MEASURE_S: Final = 0.1
 NEIGHBOURS_S: Final = 2.0
 HOST_S: Final = 0.7
 

@@ -23,13 +23,13 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         help="measure the data path beside VXLAN and others",
         usage="ipoibu bench [options] [compare ...]",
         description="Measure throughput, latency, CPU time, memory and scale beside kernel VXLAN and"
-        " others, in turn, in network namespaces of this machine. It says first how long it takes: about 15"
-        " minutes with all contenders, 90 s with --quick.",
+        " others, in turn, in network namespaces of this machine. It says first how long it takes: ten"
+        " minutes or more with all contenders, about 90 s with --quick.",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="measure only what the verdicts about ipoibu need, in two rounds",
+        help="measure only what the verdicts about ipoibu need, in three rounds",
     )
     parser.add_argument(
         "--rounds", metavar="N", help="number of rounds, whose median is the result; 4 by default"
@@ -159,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
     if options.lab:
         return _in_machines(options)
     plan = Plan(
-        rounds=_number("--rounds", options.rounds, 2 if quick else 4),
+        rounds=_number("--rounds", options.rounds, 3 if quick else 4),
         seconds=_number("--seconds", options.seconds, 1),
         streams=_number("--streams", options.streams, 1),
         only=_names(options.only) or (QUICK if quick else ()),
