@@ -28,6 +28,7 @@ const char *const soft_counter_names[SOFT_C_COUNT] = {
     [SOFT_C_TX_UNREACHABLE] = "tx_unreachable",
     [SOFT_C_TX_REFUSED] = "tx_refused",
     [SOFT_C_TX_FRAGMENTS] = "tx_fragments",
+    [SOFT_C_TX_CONNECTS] = "tx_connects",
     [SOFT_C_TX_ROUTES] = "tx_routes",
     [SOFT_C_TX_LENGTH] = "tx_length",
     [SOFT_C_RX_PACKETS] = "rx_packets",

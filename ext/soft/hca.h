@@ -192,6 +192,7 @@ enum soft_counter {
     SOFT_C_TX_UNREACHABLE, /* lost: ENETUNREACH, EHOSTUNREACH, ENETDOWN, ENODEV, EADDRNOTAVAIL... */
     SOFT_C_TX_REFUSED,     /* lost: any other error of the socket (EPERM from a filter, EMSGSIZE) */
     SOFT_C_TX_FRAGMENTS,   /* 1: a path was too short for a packet, so the kernel sends fragments */
+    SOFT_C_TX_CONNECTS,    /* times an outlet was connected to the host that its packets go to */
     SOFT_C_TX_ROUTES,      /* routes of the device that were lost, and restored */
     SOFT_C_TX_LENGTH,      /* completed with SOFT_WC_LOC_LEN_ERR, nothing sent */
     SOFT_C_RX_PACKETS,     /* packets off the wire or the loopback, before any check */

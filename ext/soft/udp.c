@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "ipv4.h"
-#include "udp_family.h"
+#include "outlet.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -42,14 +42,9 @@
 #define RX_STRIDE_BYTES  (RX_MESSAGE_BYTES + 17 * 64)
 #define RX_CONTROL_BYTES 128
 
-struct outlet {
-    int fd;
-    uint16_t port;
-};
-
 struct soft_udp {
     int fd; /* receives; -1: none */
-    struct outlet outlets[SOFT_UDP_OUTLETS];
+    struct soft_outlet outlets[SOFT_UDP_OUTLETS];
     unsigned int stalled_outlets;
     unsigned int ifindex;
     struct in6_addr gid;
@@ -179,7 +174,7 @@ static int open_outlets(struct soft_udp *udp, const struct soft_udp_config *conf
     int error = 0;
 
     for (int i = 0; error == 0 && i < SOFT_UDP_OUTLETS; i++) {
-        struct outlet *outlet = &udp->outlets[i];
+        struct soft_outlet *outlet = &udp->outlets[i];
 
         outlet->fd = open_socket(config, udp->family);
         if (outlet->fd < 0)
@@ -385,13 +380,20 @@ static void sort_by_outlet(struct soft_udp *udp)
     }
 }
 
-static void build_control(struct soft_udp *udp, struct msghdr *m, const struct soft_udp_dest *dest,
-                          uint16_t segment_bytes)
+/* Addresses a message of an outlet. */
+static void address(struct soft_udp *udp, const struct soft_outlet *outlet, struct msghdr *m,
+                    const struct soft_udp_dest *dest, uint16_t segment_bytes)
 {
-    struct cmsghdr *c;
+    struct cmsghdr *c = m->msg_control;
 
+    m->msg_name = NULL;
+    m->msg_namelen = 0;
     m->msg_controllen = 0;
-    c = udp->family->put_control(m, dest, &udp->gid, udp->ifindex);
+    if (!soft_outlet_knows(outlet, dest)) {
+        m->msg_name = (void *)(uintptr_t)&dest->address;
+        m->msg_namelen = udp->family->address_bytes;
+        c = udp->family->put_control(m, dest, &udp->gid, udp->ifindex);
+    }
     if (segment_bytes != 0)
         soft_udp_put_control(m, c, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, sizeof(segment_bytes));
 }
@@ -429,8 +431,8 @@ static unsigned int train_length(const struct soft_udp *udp, unsigned int first,
 }
 
 /* Makes messages of the packets from `first` to `end`; returns their number. */
-static unsigned int build_messages(struct soft_udp *udp, unsigned int first, unsigned int end,
-                                   unsigned int singly)
+static unsigned int build_messages(struct soft_udp *udp, const struct soft_outlet *outlet,
+                                   unsigned int first, unsigned int end, unsigned int singly)
 {
     unsigned int messages = 0;
 
@@ -440,8 +442,6 @@ static unsigned int build_messages(struct soft_udp *udp, unsigned int first, uns
         unsigned int packets = train_length(udp, first, end, singly);
         const struct soft_udp_slot *last = udp->tx_order[first + packets - 1];
 
-        m->msg_name = (void *)(uintptr_t)&slot->dest->address;
-        m->msg_namelen = udp->family->address_bytes;
         m->msg_iov = slot->iov;
         m->msg_iovlen = (size_t)(last->iov + last->iov_count - slot->iov);
         if (slot->staged) {
@@ -452,7 +452,7 @@ static unsigned int build_messages(struct soft_udp *udp, unsigned int first, uns
         }
         m->msg_control = udp->tx_control[messages];
         m->msg_flags = 0;
-        build_control(udp, m, slot->dest, packets > 1 ? (uint16_t)slot->bytes : 0);
+        address(udp, outlet, m, slot->dest, packets > 1 ? (uint16_t)slot->bytes : 0);
         udp->tx_message_packets[messages++] = packets;
         first += packets;
     }
@@ -508,18 +508,22 @@ static bool begin_fragments(struct soft_udp *udp)
 static unsigned int send_outlet(struct soft_udp *udp, unsigned int first, unsigned int end,
                                 int *stall)
 {
-    int fd = udp->outlets[udp->tx_order[first]->outlet].fd;
+    struct soft_outlet *outlet = &udp->outlets[udp->tx_order[first]->outlet];
     unsigned int done = first;
     unsigned int singly = 0; /* the packets before this index go one by one */
+    bool again = false;      /* after an error */
 
+    soft_outlet_begin_batch(outlet, udp->family, udp->tx_order[first]->dest, &udp->gid,
+                            udp->ifindex, udp->count);
     while (done < end) {
-        unsigned int messages = build_messages(udp, done, end, singly);
-        int sent = sendmmsg(fd, udp->tx_message, messages, MSG_DONTWAIT);
+        unsigned int messages = build_messages(udp, outlet, done, end, singly);
+        int sent = sendmmsg(outlet->fd, udp->tx_message, messages, MSG_DONTWAIT);
 
         if (sent > 0) {
             count_sent(udp, (unsigned int)sent);
             for (int i = 0; i < sent; i++)
                 done += udp->tx_message_packets[i];
+            again = false;
             continue;
         }
         if (errno == EINTR)
@@ -528,6 +532,10 @@ static unsigned int send_outlet(struct soft_udp *udp, unsigned int first, unsign
             *stall = errno == EAGAIN ? EAGAIN : ENOBUFS;
             soft_count_add(udp->count, SOFT_C_TX_STALLS, 1);
             break;
+        }
+        if (!again && soft_outlet_forget(outlet)) {
+            again = true;
+            continue;
         }
         if (udp->tx_message_packets[0] > 1) {
             /* EIO: this device cannot send trains at all (no checksum offload, IPsec). Any other

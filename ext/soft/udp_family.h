@@ -26,6 +26,11 @@ struct soft_udp_family {
      * control data; returns the place of the next control data. */
     struct cmsghdr *(*put_control)(struct msghdr *m, const struct soft_udp_dest *dest,
                                    const struct in6_addr *gid, unsigned int ifindex);
+    /* Connects a socket of this HCA to a destination without traffic class, which it then sends to
+     * without address and control data. Returns 0 or a negative errno. NULL: no socket is connected
+     * (over IPv4 the kernel would number its packets, and the ICRC covers that number). */
+    int (*connect)(int fd, const struct soft_udp_dest *dest, const struct in6_addr *gid,
+                   unsigned int ifindex);
     /* Reads one piece of control data. Returns whether it held the destination address. */
     bool (*take_control)(struct cmsghdr *c, struct soft_udp_packet *p);
     void (*take_source)(const union soft_udp_address *from, struct soft_udp_packet *p);

@@ -55,6 +55,19 @@ static struct cmsghdr *put_control(struct msghdr *m, const struct soft_udp_dest 
     return c;
 }
 
+static int connect_to(int fd, const struct soft_udp_dest *dest, const struct in6_addr *gid,
+                      unsigned int ifindex)
+{
+    struct in6_pktinfo source = {.ipi6_addr = *gid, .ipi6_ifindex = ifindex};
+    int hop_limit = dest->hop_limit;
+
+    if (setsockopt(fd, IPPROTO_IPV6, IPV6_PKTINFO, &source, sizeof(source)) < 0 ||
+        setsockopt(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, &hop_limit, sizeof(hop_limit)) < 0 ||
+        connect(fd, &dest->address.any, sizeof(dest->address.ip6)) < 0)
+        return -errno;
+    return 0;
+}
+
 static bool take_control(struct cmsghdr *c, struct soft_udp_packet *p)
 {
     int value = 0;
@@ -89,6 +102,7 @@ const struct soft_udp_family soft_udp_ipv6 = {
     .fragment = {IPPROTO_IPV6, IPV6_DONTFRAG, 0},
     .set_group_device = set_group_device,
     .put_control = put_control,
+    .connect = connect_to,
     .take_control = take_control,
     .take_source = take_source,
 };

@@ -2,6 +2,7 @@
 /* Messages over the wire. */
 #include "ipv4.h"
 #include "live.h"
+#include "outlet.h"
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
@@ -280,6 +281,58 @@ static void a_flow_keeps_its_port_and_its_order(void)
     close_both(&a, &b);
 }
 
+static void send_batches(struct end *a, struct end *b, struct soft_ah *ah, int n)
+{
+    struct soft_wc wc;
+
+    for (int i = 0; i < n; i++) {
+        send_to(a, ah, soft_qp_qpn(b->qp), &i, sizeof(i));
+        await(b->cq, 1, &wc);
+        CHECK_EQUAL(wc.src_qp, soft_qp_qpn(a->qp));
+        CHECK(memcmp(b->frame[wc.wr_id] + 40, &i, sizeof(i)) == 0);
+        CHECK(memcmp(b->frame[wc.wr_id] + 8, &a->hca->attr.gid, 16) == 0);
+        CHECK_EQUAL(b->frame[wc.wr_id][7], ah->dest.hop_limit);
+        CHECK_EQUAL((b->frame[wc.wr_id][0] << 4 | b->frame[wc.wr_id][1] >> 4) & 0xff,
+                    ah->dest.traffic_class);
+    }
+}
+
+/* Two handles of one GID stand for two hosts. Neither turns alone connect an outlet, nor do they
+ * end a connection; and each message has the hop limit of its handle. */
+static void an_outlet_is_connected_to_the_host_that_its_batches_go_to(void)
+{
+    struct soft_ah_attr near = {.hop_limit = 7}, marked = {.traffic_class = 4};
+    struct soft_ah *other, *classed;
+    struct end a, b;
+
+    open_both(&a, &b);
+    near.dgid = marked.dgid = gid_of(b.hca);
+    CHECK_EQUAL(soft_ah_create(a.hca, &near, &other), 0);
+    CHECK_EQUAL(soft_ah_create(a.hca, &marked, &classed), 0);
+    for (int i = 0; i < 2 * SOFT_OUTLET_RUN; i++) {
+        send_batches(&a, &b, a.peer, 1);
+        send_batches(&a, &b, other, 1);
+    }
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_CONNECTS), 0);
+    send_batches(&a, &b, a.peer, SOFT_OUTLET_RUN);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_CONNECTS), 1);
+    for (int i = 0; i < 2 * SOFT_OUTLET_RUN; i++) {
+        send_batches(&a, &b, a.peer, 1);
+        send_batches(&a, &b, other, 1);
+        send_batches(&a, &b, classed, 1);
+    }
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_CONNECTS), 1);
+    send_batches(&a, &b, other, SOFT_OUTLET_RUN);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_CONNECTS), 2);
+    send_batches(&a, &b, classed, 2 * SOFT_OUTLET_RUN);
+    send_batches(&a, &b, a.peer, 1);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_CONNECTS), 2);
+    CHECK_EQUAL(counter(b.hca, SOFT_C_DROP_ICRC), 0);
+    soft_ah_destroy(other);
+    soft_ah_destroy(classed);
+    close_both(&a, &b);
+}
+
 /* A TX queue's packets leave from ports of its own, in the name of the queue pair that it names. */
 static void a_tx_queue_sends_over_outlets_of_its_own(void)
 {
@@ -330,6 +383,7 @@ const struct test live_messages[] = {
     TEST(messages_within_one_hca_need_no_wire),
     TEST(many_qps_get_what_is_theirs),
     TEST(a_flow_keeps_its_port_and_its_order),
+    TEST(an_outlet_is_connected_to_the_host_that_its_batches_go_to),
     TEST(a_tx_queue_sends_over_outlets_of_its_own),
     {NULL, NULL},
 };

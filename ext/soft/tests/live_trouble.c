@@ -13,6 +13,7 @@
 
 #include "ipv4.h"
 #include "live.h"
+#include "outlet.h"
 
 /* ---- back-pressure and trouble --------------------------------------------------------------- */
 
@@ -314,6 +315,41 @@ static void an_hca_adopts_a_socket_with_the_packets_that_wait_in_it(void)
     close_end(&a);
 }
 
+/* A host without an HCA answers each packet with an ICMP error, which the kernel reports to the
+ * outlet that is connected to it. No packet to another host is lost by that. */
+static void a_connected_host_that_refuses_packets_costs_no_others(void)
+{
+    struct in6_addr group = group_number(0);
+    struct soft_ah *all;
+    struct soft_wc wc;
+    struct end a, b;
+    uint32_t old;
+
+    open_both(&a, &b);
+    enter(place[0].netns);
+    CHECK_EQUAL(soft_qp_attach_mcast(a.qp, &group), 0);
+    leave();
+    all = ah_to(a.hca, group);
+    old = soft_qp_qpn(b.qp);
+    for (int i = 0; i < SOFT_OUTLET_RUN; i++)
+        send_to(&a, a.peer, old, "to be connected", 15);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_CONNECTS), 1);
+    close_end(&b);
+    for (int i = 0; i < 3 * SOFT_OUTLET_RUN; i++) {
+        send_to(&a, a.peer, old, "refused", 7);
+        send_to(&a, all, SOFT_QPN_MCAST, "one for us", 10);
+        await(a.cq, 1, &wc);
+        CHECK_EQUAL(wc.byte_len, SOFT_GRH_BYTES + 10);
+    }
+    b = open_end(1);
+    b.peer = ah_to(b.hca, gid_of(a.hca));
+    exchange(&a, &b);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_REFUSED), 0);
+    CHECK_EQUAL(counter(a.hca, SOFT_C_TX_UNREACHABLE), 0);
+    soft_ah_destroy(all);
+    close_both(&a, &b);
+}
+
 static void a_restarted_hca_has_new_numbers_and_the_old_ones_are_dead(void)
 {
     struct soft_wc wc;
@@ -498,6 +534,7 @@ const struct test live_trouble[] = {
     TEST(groups_that_an_mtu_without_ipv6_has_cost_come_back_by_attaching_again),
     TEST(one_device_has_one_hca),
     TEST(an_hca_adopts_a_socket_with_the_packets_that_wait_in_it),
+    TEST(a_connected_host_that_refuses_packets_costs_no_others),
     TEST(a_restarted_hca_has_new_numbers_and_the_old_ones_are_dead),
     TEST(opening_and_closing_a_hundred_times_leaves_nothing),
     TEST(running_out_of_descriptors_is_an_error_and_leaks_nothing),
