@@ -122,7 +122,7 @@ cdef extern from "soft/crc32.h" nogil:
 
 cdef soft_crc32 _crc32 = soft_crc32_used()
 #: dict[str, bool]
-FABRIC_FEATURES = {
+FABRIC_FEATURES = {  #: dict[str, bool]
     "isal": _crc32 == SOFT_CRC32_ISAL,
     "libdeflate": _crc32 == SOFT_CRC32_DEFLATE,
     "vpclmulqdq": _crc32 == SOFT_CRC32_VECTORS,
