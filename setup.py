@@ -35,7 +35,7 @@ from setuptools.command.build_ext import build_ext  # noqa: E402
 AGENT = "ipoibu.lab.machines.inside.agent"
 HEADERS = [
     str(path)
-    for room in ("ext", "bench")
+    for room in ("ext", "bench", "ipoibu/include")
     for kind in ("*.h", "*.pxd", "*.pxi")
     for path in Path(room).rglob(kind)
 ]
@@ -111,7 +111,7 @@ def extension(
     return Extension(
         f"ipoibu.{name}",
         sources,
-        include_dirs=["ext"],
+        include_dirs=["ext", "ipoibu/include"],
         depends=HEADERS,
         define_macros=[("_GNU_SOURCE", ""), *(macros or [])],
         libraries=libraries or [],

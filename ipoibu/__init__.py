@@ -6,9 +6,11 @@ and commands that only ask a daemon start at once.
 """
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ipoibu._core import CDevice
     from ipoibu.base.addr import Gid, HwAddr, PKey, Qpn
     from ipoibu.base.errors import (
         Closed,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ipoibu.endpoint.config import EndpointConfig
 
 __all__ = [
+    "CDevice",
     "Callbacks",
     "Closed",
     "Endpoint",
@@ -39,11 +42,13 @@ __all__ = [
     "Qpn",
     "UsageError",
     "__version__",
+    "get_include",
 ]
 
 __version__: str
 
 _HOMES = {
+    "ipoibu._core": ("CDevice",),
     "ipoibu.base.addr": ("Gid", "HwAddr", "PKey", "Qpn"),
     "ipoibu.endpoint.api.endpoint": ("Endpoint",),
     "ipoibu.endpoint.callbacks": ("Callbacks",),
@@ -69,3 +74,8 @@ def __getattr__(name: str) -> Any:  # PEP 562
         if name in names:
             return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def get_include() -> str:
+    """Return the directory of the C header <ipoibu/packet_device.h>, and of ipoibu.pc for pkg-config."""
+    return str(Path(__file__).parent / "include")

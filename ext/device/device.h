@@ -59,10 +59,13 @@ struct ipu_device_ops {
     /* A second descriptor that is readable when there may be a frame; -1, or NULL: there is none.
      * Both descriptors stay the same while the device is attached. */
     int (*ahead_fd)(void *self);
+    /* When the device wants the next read() at the latest, in nanoseconds of CLOCK_MONOTONIC, or
+     * INT64_MAX. While no transmit frame is free, it waits. May be NULL. */
+    int64_t (*deadline_ns)(void *self);
 
     /*
      * The rest is for a device that uses frames in place (loan.h, tun_ring.h), else NULL. Gives the
-     * device the pump's frames. 0, or negative errno.
+     * device the pump's frames, of which none may be lent. 0, or negative errno.
      */
     int (*attach)(void *self, const struct ipu_device_frames *frames);
     /* The pump has ended: the device stops using these frames, unless another pump has attached by

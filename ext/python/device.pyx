@@ -4,6 +4,7 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
@@ -90,6 +91,22 @@ cdef extern from "device/datagram.h" nogil:
     bint ipu_datagram_send(ipu_queue *queue, const uint8_t *headers, uint32_t headers_len,
                            const void *payload, uint32_t len)
     bint ipu_datagram_read_untrusted(const uint8_t *packet, uint32_t len, ipu_datagram *out)
+
+cdef extern from "device/c_queue.h" nogil:
+    const char *IPOIBU_PACKET_QUEUE_V1
+    struct ipoibu_packet_queue_v1:
+        pass
+    struct ipu_c_queue:
+        ipoibu_packet_queue_v1 v1
+    int ipu_c_queue_init(ipu_c_queue *c_queue, ipu_queue *queue)
+
+cdef extern from "device/c_device.h" nogil:
+    const char *IPOIBU_PACKET_DEVICE_V1
+    struct ipoibu_packet_device_v1:
+        uint32_t offload
+    struct ipu_c_device:
+        ipu_device device
+    int ipu_c_device_init(ipu_c_device *device, const ipoibu_packet_device_v1 *v1)
 
 cdef extern from "device/relay.h" nogil:
     int ipu_relay_run(int first, int second)
@@ -249,6 +266,32 @@ cdef class TunRing(TunPacketDevice):
             ipu_tun_ring_destroy(self.tun)
 
 
+cdef class CDevice:
+    """A packet device that an application made in C: `capsule` has the name "ipoibu.packet_device.v1" and
+    points to a struct ipoibu_packet_device_v1 (docs/use/c-device.md).
+
+    The struct, and the code behind it, must outlive the endpoint and this object. `ValueError` for another
+    capsule, `OSError` for a device that lacks a function.
+    """
+
+    cdef ipu_c_device c_device
+    cdef object capsule
+    cdef readonly tuple offload  #: tuple[str, ...]
+    others = ()  #: tuple[()]
+
+    def __cinit__(self, capsule: object):
+        cdef const ipoibu_packet_device_v1 *v1
+        v1 = <const ipoibu_packet_device_v1 *>PyCapsule_GetPointer(capsule, IPOIBU_PACKET_DEVICE_V1)
+        self.capsule = capsule
+        check(ipu_c_device_init(&self.c_device, v1), "packet device")
+        self.offload = ((("tso4", "tso6") if v1.offload & IPU_DEVICE_TCP else ())
+                        + (("uso4", "uso6") if v1.offload & IPU_DEVICE_UDP else ()))
+
+    @property
+    def native(self) -> object:
+        return lend(&self.c_device.device, IPU_DEVICE_CAPSULE, self)
+
+
 @cython.final
 @cython.freelist(512)
 cdef class Frame:
@@ -350,6 +393,9 @@ cdef class QueueDevice:
     """
 
     cdef ipu_queue *queue
+    cdef ipu_c_queue c_queue
+    cdef readonly bint is_in_c  # threads in C send and receive
+    cdef bint lends  # Python has had frames
     cdef uint64_t era
     offload = ()  #: tuple[()]
     others = ()  #: tuple[()]
@@ -377,9 +423,21 @@ cdef class QueueDevice:
     def detach(self) -> None:
         """Forget the queued packets, and the memory of the pump, which is closed. Safe to repeat."""
         ipu_queue_detach(self.queue)
-        ipu_queue_producer_loan(self.queue)  # both sides let go of the memory
-        ipu_queue_consumer_loan(self.queue)
+        if not self.is_in_c:  # both sides let go of the memory
+            ipu_queue_producer_loan(self.queue)
+            ipu_queue_consumer_loan(self.queue)
         self.era = new_era()
+
+    def to_c(self) -> object:
+        """Return a capsule named "ipoibu.packet_queue.v1", which keeps the queue. From now on threads in C
+        send and receive, and no other method but `detach` may be called. ValueError if Python has had frames,
+        which would come back beside those threads."""
+        if self.lends:
+            raise ValueError("Python has frames of this queue")
+        if not self.is_in_c:
+            check(ipu_c_queue_init(&self.c_queue, self.queue), "packet queue")
+            self.is_in_c = True
+        return lend(&self.c_queue.v1, IPOIBU_PACKET_QUEUE_V1, self)
 
     def send(self, packets: Iterable[bytes | bytearray | memoryview]) -> int:
         """Queue copies of IP packets in order; return how many fit.
@@ -498,6 +556,7 @@ cdef class QueueDevice:
         cdef list out = []
         cdef uint32_t index
         cdef ipu_loan *loan = ipu_queue_producer_loan(self.queue)
+        self.lends = True
         while loan != NULL and len(out) < max:
             index = ipu_loan_reserve(loan)
             if index == IPU_INDEX_NONE:
@@ -540,6 +599,7 @@ cdef class QueueDevice:
         cdef uint32_t index, length
         cdef const uint8_t *packet
         cdef Frame frame
+        self.lends = True
         while len(out) < max:
             packet = ipu_queue_peek(self.queue, &index, &length)
             if packet == NULL:

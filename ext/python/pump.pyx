@@ -412,7 +412,10 @@ cdef class Pump:
         config.capture_bytes = capture_bytes
         config.adaptive = busy_poll_us is None
         config.busy_poll_us = 0 if busy_poll_us is None else busy_poll_us
-        check(ipu_pump_create(&config, &self.pump), "pump")
+        cdef int error
+        with nogil:  # a device in C may wait for a thread that needs it
+            error = ipu_pump_create(&config, &self.pump)
+        check(error, "pump")
 
     def __dealloc__(self):
         if self.pump != NULL:

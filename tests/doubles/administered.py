@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ipoibu import Endpoint, EndpointConfig, PKey
-from ipoibu._core import MemorySwitch, TunPacketDevice
+from ipoibu._core import CDevice, MemorySwitch, TunPacketDevice
 from ipoibu.base.addr import Gid
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.fabric.memory import MemoryPort
@@ -75,7 +75,7 @@ class Subnet:
         self,
         pkeys: tuple[int, ...] = (0xFFFF,),
         port_mtu_bytes: int = 2048,
-        device: TunPacketDevice | None = None,
+        device: TunPacketDevice | CDevice | None = None,
         **fields: Any,
     ) -> Endpoint:
         port = self.port(pkeys, port_mtu_bytes)

@@ -96,6 +96,8 @@ ELSEWHERE: Final = {
     "docs/use/lab.md: #!/bin/bash": ("tests/lab/test_page.py", "docs/use/lab.md"),
     "docs/use/lab.md: for mode in": ("tests/lab/test_page.py", "--share"),
     "docs/use/lab.md: ipoibu lab userland": ("tests/unit/lab/test_userland.py", '"fetch"'),
+    "docs/use/c-device.md: cc -shared": ("tests/doubles/c_example.py", "build.sh"),
+    "docs/use/c-device.md: $ mkdir": ("tests/unit/endpoint/test_c_device.py", "traffic.py"),
     "docs/use/packaging.md: apt-get build-dep": (
         "tests/package/test_debian.py",
         "dpkg-buildpackage",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.c_example import EXAMPLES, build
+
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "ipoibu/lab/machines"
 
@@ -99,3 +101,7 @@ def test_a_plain_environment_installs_and_runs(tmp_path: Path, without: str) -> 
         timeout=60,
     )
     assert "three came back from 10.0.0.2" in example.stdout
+    build(tmp_path, Path(python))
+    traffic = [python, str(EXAMPLES / "traffic.py"), str(tmp_path)]
+    done = subprocess.run(traffic, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "10000 packets came back\n"

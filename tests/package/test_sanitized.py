@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 UNDER_TEST = (
     "tests/unit/core/test_pump.py",
+    "tests/unit/endpoint/test_c_device.py",
     "tests/unit/endpoint/test_endpoint.py",
     "tests/unit/endpoint/test_heavy_flush.py",  # another pump takes the device over
     "tests/unit/endpoint/test_tx_queues.py",

@@ -156,6 +156,10 @@ static void sleep_until_work(struct ipu_pump *pump, bool calm)
         deadline_ns = pump->fabric->ops->deadline_ns(pump->fabric->self);
     if (pump->broken && (int64_t)pump->recovery.at_ns < deadline_ns)
         deadline_ns = (int64_t)pump->recovery.at_ns;
+    if (can_read && device->ops->deadline_ns != NULL) {
+        int64_t device_ns = device->ops->deadline_ns(device->self);
+        deadline_ns = device_ns < deadline_ns ? device_ns : deadline_ns;
+    }
     int64_t left_ns = later                    ? LATER_NS
                       : pump->held.left_ns > 0 ? (int64_t)pump->held.left_ns
                                                : INT64_MAX;
@@ -485,7 +489,7 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
         error = init_rings(pump, config);
     if (error == 0)
         error = ipu_connection_init(pump, config->connected_frames);
-    if (error == 0 && pump->lent.frames > 0) {
+    if (error == 0 && pump->device->ops->attach != NULL) {
         error = attach(pump);
         pump->attached = error == 0;
     }

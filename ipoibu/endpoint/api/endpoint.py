@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipoibu import _core
 from ipoibu.base.addr import PKey
 from ipoibu.endpoint.api.arguments import pkey_of
 from ipoibu.endpoint.api.host_inputs import HostInputs
@@ -14,7 +13,7 @@ from ipoibu.endpoint.api.questions import Questions
 from ipoibu.endpoint.api.views import Views
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.config import EndpointConfig
-from ipoibu.endpoint.datapath.datapath import queues_of
+from ipoibu.endpoint.datapath.datapath import HostDevice, queues_of
 from ipoibu.endpoint.dhcp_config import DhcpConfig
 from ipoibu.endpoint.handover import Handover
 
@@ -24,7 +23,8 @@ class Endpoint(HostInputs, Packets, Questions, Views):
 
     Without a `device`, packets come from and go to the application: `send`, `recv`, `asend`, `arecv`, or
     without copies `reserve`, `send_frames`, `recv_frames`, `arecv_frames`. With a device (a `TunRing` or
-    `TunDevice` with `config.queues` queues), the kernel's stack is on the other side. `port` hands in a
+    `TunDevice` with `config.queues` queues), the kernel's stack is on the other side; with a `CDevice`, the
+    application's code in C. `port` hands in a
     port that is already open, such as a `MemoryPort`; the caller closes it. `kept` has what an earlier
     process has left: neighbours, checked addresses, and of the built-in HCA the socket and queue pairs.
 
@@ -47,7 +47,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         mtu: int | None = None,
         dhcp: DhcpConfig | None = None,
         dhcp6: DhcpConfig | None = None,
-        device: _core.TunPacketDevice | None = None,
+        device: HostDevice | None = None,
         callbacks: Callbacks | None = None,
     ) -> Endpoint:
         """Return an endpoint, not open yet, in another partition of the port that this endpoint has open.
@@ -78,7 +78,7 @@ class Endpoint(HostInputs, Packets, Questions, Views):
         self,
         config: EndpointConfig,
         *,
-        device: _core.TunPacketDevice | None = None,
+        device: HostDevice | None = None,
         callbacks: Callbacks | None = None,
         kept: Handover | None = None,
     ) -> Endpoint:

@@ -19,7 +19,7 @@ from ipoibu.endpoint.api.arguments import seconds_of
 from ipoibu.endpoint.api.inbox import Inbox
 from ipoibu.endpoint.callbacks import Callbacks
 from ipoibu.endpoint.config import EndpointConfig
-from ipoibu.endpoint.datapath.datapath import DataPath, PacketDevice, Pump
+from ipoibu.endpoint.datapath.datapath import DataPath, HostDevice, PacketDevice, Pump
 from ipoibu.endpoint.handover import Handover
 from ipoibu.endpoint.interface.interface import Interface
 from ipoibu.endpoint.interface.port_follower import PortFollower
@@ -49,7 +49,7 @@ class Life(Closing):
         self,
         config: EndpointConfig,
         *,
-        device: _core.TunPacketDevice | None = None,
+        device: HostDevice | None = None,
         port: Port | None = None,
         callbacks: Callbacks | None = None,
         kept: Handover | None = None,

@@ -19,8 +19,24 @@ class Packets(Life):
     def _embedded(self) -> _core.QueueDevice:
         self._opened()
         if self._queue is None:
-            raise UsageError(f"{self.config.name}: its packets are the TUN's")
+            raise UsageError(f"{self.config.name}: its packets are the device's")
+        if self._queue.is_in_c:
+            raise UsageError(f"{self.config.name}: its packets are those of threads in C")
         return self._queue
+
+    def c_queue(self) -> object:
+        """Return the packet queue for threads in C: a capsule named "ipoibu.packet_queue.v1", also while the
+        endpoint is not open. From then on the methods here that send and receive are refused. See
+        docs/use/c-device.md.
+        """
+        if self._queue is None:
+            raise UsageError(f"{self.config.name}: its packets are the device's")
+        if self.sockets is not None:
+            raise UsageError(f"{self.config.name}: its packets are those of its sockets")
+        try:
+            return self._queue.to_c()
+        except ValueError as error:
+            raise UsageError(f"{self.config.name}: {error}: call c_queue before") from error
 
     sockets: object = None
     """What `ipoibu.aio` keeps here: the host of the sockets on this endpoint."""

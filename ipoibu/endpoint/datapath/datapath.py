@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-PacketDevice = _core.TunPacketDevice | _core.QueueDevice
+HostDevice = _core.TunPacketDevice | _core.CDevice  # in place of the application's queue
+PacketDevice = HostDevice | _core.QueueDevice
 Pump = _core.Pump | TxQueues
 # All offloads: a peer may send us super-frames.
 _SUPERFRAMES = frozenset(("tso4", "tso6", "uso4", "uso6"))

@@ -8,11 +8,12 @@ import re
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ipoibu import Endpoint, EndpointConfig
+from ipoibu import CDevice, Endpoint, EndpointConfig
 from ipoibu._core import RAILS_MAX, MemorySwitch
 from ipoibu.base.addr import Gid
 from ipoibu.base.errors import LinkError, NoSuchDevice, UsageError
@@ -25,6 +26,7 @@ from ipoibu.fabric.faults import FaultSpec
 from ipoibu.fabric.memory import MemoryPort, MemoryUd
 from ipoibu.proto.ethernet_config import EthernetConfig
 from tests.doubles.administered import until
+from tests.doubles.c_example import Echo, Generator, build
 
 WIRES = ("memory0", "memory1")
 EACH = 64
@@ -72,12 +74,18 @@ class World:
         port.refuses = device in self.refusing
         return port
 
-    def host(self, number: int, mode: str = "balance-xor", **options: Any) -> Endpoint:
+    def host(
+        self,
+        number: int,
+        mode: str = "balance-xor",
+        device: CDevice | None = None,
+        **options: Any,
+    ) -> Endpoint:
         first, second = (f"{number}/{wire}" for wire in WIRES)
         config = EndpointConfig(
             f"h{number}", first, backups=((second, 1),), rail_mode=mode, **options
         )
-        endpoint = Endpoint(config)
+        endpoint = Endpoint(config, device=device)
         self.endpoints.append(endpoint)
         endpoint.open()
         until(lambda: bool(endpoint.show()["state"] == "up"))
@@ -180,6 +188,25 @@ def test_another_rail_takes_over_without_another_queue_pair(world: World) -> Non
     world.pull(0, up=True)
     until(lambda: _shown(first, "peers") == _shown(second, "peers") == [1, 1])
     until(lambda: min(_split(first, second)) > EACH // 8)
+
+
+def test_threads_in_c_send_and_receive_while_rails_change(world: World, tmp_path: Path) -> None:
+    build(tmp_path)
+    echo = Echo(tmp_path)
+    first, second = world.host(1), world.host(2, device=echo.device)
+    until(lambda: _shown(first, "peers") == _shown(second, "peers") == [1, 1])
+    generator = Generator(tmp_path, first)
+    try:
+        for wire, is_up in ((0, False), (0, True), (1, False)):
+            before = generator.received
+            until(lambda was=before: generator.received > was)  # type: ignore[misc]
+            world.pull(wire, up=is_up)
+            wanted = {(0, False): "down", (0, True): "sharing", (1, False): "down"}[wire, is_up]
+            until(lambda at=wire, state=wanted: _shown(first, "state")[at] == state)  # type: ignore[misc]
+        before = generator.received
+        until(lambda: generator.received > before)
+    finally:
+        generator.stop()
 
 
 def test_the_other_hosts_leave_a_wire_that_one_has_lost(world: World) -> None:
