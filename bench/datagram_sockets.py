@@ -240,6 +240,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mode", default="datagram")
+    parser.add_argument("--way", action="append", choices=WAYS, help="only this one; repeatable")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
@@ -247,7 +248,7 @@ def main() -> None:
         return
     with ExitStack() as exits:
         pairs = {stack: Pair(stack, given.mode, exits) for stack in ("kernel", "aio")}
-        for way in WAYS:
+        for way in given.way or WAYS:
             found: dict[str, list[float]] = {stack: [] for stack in pairs}
             for _ in range(given.rounds):
                 for stack in random.sample(list(pairs), 2):
