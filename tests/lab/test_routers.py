@@ -21,6 +21,6 @@ def test_routers_without_a_subnet_meet(
     lab_kernel: Path, tmp_path: Path, first: str, protocol: str
 ) -> None:
     """FRR on ib_ipoib misplaces the address in its router advertisements, which are heard all the same."""
-    (tmp_path / "frr.conf").write_text(config(f"! frr.conf: {protocol} without a subnet"))
+    text = config(f"! frr.conf: {protocol} without a subnet")
     words = {"OSPF": ("ospf6", "ospfd", "ospf6d"), "BGP": ("bgp", "bgpd")}[protocol]
-    play(lab_kernel, tmp_path, (first, KERNEL), "routers", *words, scripts=ROUTERS)
+    play(lab_kernel, tmp_path, (first, KERNEL), "routers", text, *words, scripts=ROUTERS)
