@@ -86,10 +86,7 @@ ETHERNET: Final = (
     ),
     Table(
         "requests of guests' DHCP clients",
-        (
-            "proto/ethernet/dhcp.py:GuestDhcp._asked",
-            "proto/ethernet/dhcp.py:GuestDhcp._latest",
-        ),
+        ("proto/ethernet/dhcp.py:GuestDhcp._asked",),
         (Filler.GUEST,),
         limits.ETHERNET_DHCP_MAX,
         1200,

@@ -301,7 +301,7 @@ class LocalDhcpRequests(EngineFilling):
 
     def admits_honest(self) -> bool:
         self.add(HONEST)
-        return HONEST in self._table._asked
+        return any(it.xid == HONEST for it in self._table._asked.values())
 
 
 class ProxyAnswers(EngineFilling):
