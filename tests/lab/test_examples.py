@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The examples of examples/lab: each does on ib0 what its head says, by the command that its head names.
+
+A head has lines "Debian:" (its packages), "Run:" (commands; two more blanks go on with one), "Expect:"
+(a machine, and what it prints), and in examples/lab/broken "Until:", the package and version that mends it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
+
+TREE: Final = Path(__file__).parents[2]
+EXAMPLES: Final = TREE / "examples" / "lab"
+LINES_MAX: Final = 60
+
+
+@dataclass(frozen=True)
+class Example:
+    file: Path
+    command: tuple[str, ...]
+    expected: tuple[tuple[str, str], ...]  # machine, words
+    until: tuple[str, str] | None  # package, version
+
+
+def head(file: Path) -> dict[str, list[str]]:
+    comment = re.match(r"#!/bin/bash\n((?:#.*\n)*)", file.read_text())
+    assert comment is not None, file
+    found: dict[str, list[str]] = {}
+    for line in comment[1].replace("\n#   ", " ").splitlines():
+        key, separator, value = line.removeprefix("# ").partition(": ")
+        if separator and key in ("Debian", "Run", "Expect", "Until"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def examples() -> list[Example]:
+    found = []
+    for file in sorted(EXAMPLES.rglob("*.sh")):
+        said = head(file)
+        expected = tuple((it[0], it[3:]) for it in said["Expect"])
+        until = said.get("Until")
+        since = None if until is None else (until[0].split()[0], until[0].split()[1])
+        found += [Example(file, tuple(shlex.split(it)), expected, since) for it in said["Run"]]
+    return found
+
+
+def is_mended(example: Example) -> bool:
+    if example.until is None:
+        return False
+    package, version = example.until
+    query = ["dpkg-query", "--show", "--showformat", "${Version}", package]
+    installed = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    return not subprocess.run(
+        ["dpkg", "--compare-versions", installed, "ge", version], check=False
+    ).returncode
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda it: f"{it.file.stem} {it.command[-1]}")
+def test_an_example_prints_what_its_head_says(example: Example) -> None:
+    program, *arguments = example.command
+    assert program == "ipoibu"
+    assert len(example.file.read_text().splitlines()) <= LINES_MAX
+    command = [sys.executable, "-m", "ipoibu.cli", *arguments]
+    done = subprocess.run(
+        command, cwd=TREE, capture_output=True, text=True, timeout=250, check=False
+    )
+    said = done.stdout + done.stderr
+    seen = [
+        any(line.startswith(f"{machine} |") and words in line for line in said.splitlines())
+        for machine, words in example.expected
+    ]
+    assert all(seen) != is_mended(example), said
+    assert done.returncode == 0 or is_mended(example), said
