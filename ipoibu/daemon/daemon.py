@@ -213,7 +213,7 @@ class Daemon:
                     self._announce(summary)
                 notify("READY=1\nSTATUS=up, checks its addresses")
                 self._reloader = reloader
-                checks = asyncio.create_task(self._report_checked(interface))
+                checks = asyncio.create_task(self._report_verdicts(interface))
                 stack.callback(checks.cancel)
                 watchdog = Watchdog.of_service(
                     lambda: [
@@ -226,7 +226,7 @@ class Daemon:
         if self._failure is not None:
             raise LinkError(f"{self._config.name}: {self._failure}")
 
-    async def _report_checked(self, interface: HostedInterface) -> None:
+    async def _report_verdicts(self, interface: HostedInterface) -> None:
         """Tell the service manager when detection has ended for all addresses."""
         await interface.check_addresses()
         if not self._stop.is_set():
