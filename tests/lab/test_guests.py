@@ -140,11 +140,12 @@ def test_ipoibu_runs_on_every_fabric(lab_kernel: Path, fabric: str, mode: str, i
 def test_partitions_decide_who_reaches_whom(lab_kernel: Path, tmp_path: Path) -> None:
     file = tmp_path / "partitions.conf"
     file.write_text(
-        "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n"
-        "pair=0x8001, ipoib, mtu=5 : ALL=limited, 0x000000fffe000001=full;\n"
+        "Default=0x7fff, ipoib : ALL=full;\n"
+        "pair=0x8001, ipoib : ALL=limited, 0x000000fffe000001=full;\n"
     )
     with Lab(3, kernel=lab_kernel, partitions=file) as machines:
         a, b, c = machines.guests
+        assert a.succeed("cat /sys/class/net/ib0/mtu") == "2044\n"  # OpenSM's default
         a.succeed("ip addr add 10.10.0.1/24 dev ib0.8001")
         for machine in (b, c):  # limited members have no child; one may be made by hand
             machine.succeed(

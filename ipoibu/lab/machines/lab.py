@@ -260,6 +260,7 @@ class Lab(Starting):
                 index=it.index,
                 count=count,
                 wire_fd=wire.ends[index].fileno(),
+                wire_mtu=it.wire_mtu,
                 cpu=cpu,
                 mem_mib=self._memory_mib,
                 kernel_arguments=(*it.kernel_arguments, *self._kernel_arguments[index]),

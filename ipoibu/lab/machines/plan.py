@@ -43,7 +43,7 @@ WITHOUT_RXE: Final = "initcall_blacklist=rxe_module_init"
 _DEFAULT_PKEY: Final = 0x7FFF
 LINK_MTU: Final = 4092  # of IP in datagram mode where no partitions say otherwise
 # By the MTU of a link, in bytes: the largest MTU of vec0 with which the port has just that one.
-_WIRE_MTUS: Final = {4096: 9000, 2048: 4175, 1024: 2127}
+_WIRE_MTUS: Final = {4096: 9000, 2048: 4175}  # 1024 is too short for IPv6
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class Plan:
     fabric: str
     mode: str
     kernel_arguments: tuple[str, ...]
+    wire_mtu: int
     setup: str
 
     @property
@@ -155,6 +156,7 @@ def plan(
             fabric,
             mode,
             _kernel_arguments(kind, fabric, mode, table, has_sm=sm > 0),
+            wire_mtu,
             _setup(
                 kind, fabric, mode, table.links, wire_mtu, has_file=partitions is not None, sm=sm
             ),

@@ -185,6 +185,7 @@ class LabMachine(Starting):
         index: int = 1,
         count: int = 1,
         wire_fd: int | None = None,
+        wire_mtu: int = 9000,
         cpu: int | None = None,
         mem_mib: int = MEMORY_MIB,
         kernel_arguments: Sequence[str] = (),
@@ -198,7 +199,7 @@ class LabMachine(Starting):
         """Describe a machine; `start` boots it.
 
         The machines of a run share `directory`; `index` (from 1) gives the MAC of vec0, which exists if
-        `wire_fd` does. `cpu` is the host's CPU that the machine is bound to: its kernel and the
+        `wire_fd` does; its driver takes no MTU above 1500 later than at the boot. `cpu` is the host's CPU that the machine is bound to: its kernel and the
         processes of its programs take turns, and waking another CPU for each turn takes long.
         `agent_fd` is the other end of the machine's line /dev/ttyS1. A writable machine may change all
         files of `root` for itself; so may one that has a `share`, which needs that. `init`
@@ -217,6 +218,7 @@ class LabMachine(Starting):
         self._index = index
         self._count = count
         self._wire_fd = wire_fd
+        self._wire_mtu = wire_mtu
         self._cpu = cpu
         self._mem_mib = mem_mib
         self._kernel_arguments = tuple(kernel_arguments)
@@ -399,7 +401,8 @@ class LabMachine(Starting):
             arguments.append(f"ssl1=fd:{self._agent_fd}")
         if self._wire_fd is not None:
             mac = f"02:00:00:00:00:{self._index:02x}"
-            arguments.append(f"vec0:transport=fd,fd={self._wire_fd},mac={mac},mtu=9000,depth=64")
+            wire = f"fd={self._wire_fd},mac={mac},mtu={self._wire_mtu}"
+            arguments.append(f"vec0:transport=fd,{wire},depth=64")
         return arguments
 
     def _script(self) -> str:
