@@ -36,6 +36,7 @@ def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
     source, package = tmp_path / "source", tmp_path / "source" / "ipoibu"
     shutil.copytree(ROOT / "ext", source / "ext", ignore=shutil.ignore_patterns("_*.c", "build"))
     shutil.copytree(ROOT / "ipoibu", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copytree(ROOT / "bench" / "ceiling", source / "bench" / "ceiling")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     subprocess.run(
