@@ -199,12 +199,12 @@ class LabMachine(Starting):
         """Describe a machine; `start` boots it.
 
         The machines of a run share `directory`; `index` (from 1) gives the MAC of vec0, which exists if
-        `wire_fd` does; its driver takes no MTU above 1500 later than at the boot. `cpu` is the host's CPU that the machine is bound to: its kernel and the
-        processes of its programs take turns, and waking another CPU for each turn takes long.
-        `agent_fd` is the other end of the machine's line /dev/ttyS1. A writable machine may change all
-        files of `root` for itself; so may one that has a `share`, which needs that. `init`
-        is process 1: "systemd" needs a kernel of the flavour full, and makes the machine writable. Only a
-        panic or an Oops fails a machine that `tolerates_warnings`.
+        `wire_fd` does; its driver takes no MTU above 1500 later than at the boot. `cpu` is the host's CPU
+        that the machine is bound to: its kernel and the processes of its programs take turns, and waking
+        another CPU for each turn takes long. `agent_fd` is the other end of the machine's line /dev/ttyS1.
+        A writable machine may change all files of `root` for itself; so may one that has a `share`, which
+        needs that. `init` is process 1: "systemd" needs a kernel of the flavour full, and makes the machine
+        writable. Only a panic or an Oops fails a machine that `tolerates_warnings`.
         """
         if init not in INITS:
             raise LabError(f"no process 1 {init}; there are: {' '.join(INITS)}")
