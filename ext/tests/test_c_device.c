@@ -74,9 +74,12 @@ static void open_path(struct host *host)
     CHECK_EQ(ipu_pump_create(&config, &host->pump), 0);
 }
 
+/* Broken ports give back the receives that others would fill, before the pump frees them. */
 static void close_path(struct host *host)
 {
     ipu_pump_stop(host->pump);
+    for (int i = 0; i < RAILS; i++)
+        ipu_memory_break(host->ports[i], 0);
     ipu_pump_destroy(host->pump);
     ipu_rails_destroy(host->rails);
     for (int i = 0; i < RAILS; i++)
