@@ -45,7 +45,7 @@ bench_stream() { # NAME SECONDS [OPTION...] of iperf3
 bench_perftest() { # MODE SECONDS
     local options=(-d rxe0 -e -F) count size began turn limit_s=$((20 + 10 * $2))
     case $1 in
-        datagram) options+=(-c UD -m 4096) size=$IB_MTU count=$(($2 * 25000)) ;;
+        datagram) options+=(-c UD -m 4096 -r 16384) size=$IB_MTU count=$(($2 * 25000)) ;;
         connected) options+=(-c RC -m 4096) size=65536 count=$(($2 * 6000)) ;;
     esac
     for turn in 200 "$count"; do
