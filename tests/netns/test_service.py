@@ -174,7 +174,7 @@ def test_the_service_waits_for_a_device_that_appears_late(machine: Machine, unti
     lay_cable(machine)
     until(lambda: machine.property("ActiveState") == "active", PATIENCE_S)
     assert {"ib0", "ib0.8001"} <= machine.links()
-    assert machine.property("StatusText") == "up"
+    until(lambda: machine.property("StatusText") == "up", PATIENCE_S)  # IPv6 is checked, too
     assert "10.1.0.1/24" in machine.run("ip -4 address show ib0.8001")
     errors = machine.journal("ipoibu@ib0 -p err SYSLOG_IDENTIFIER=ipoibu").splitlines()
     assert set(errors) == {"ipoibu: soft:eth0: no such network device; `ip link` lists them"}
