@@ -19,7 +19,7 @@ SOFT = "soft:vec0"
 def play(kernel: Path, directory: Path, server: str, rxe: str, program: str) -> dict[str, str]:
     """Build the program and run both commands, `server` (RXE or SOFT) first; return what each printed.
 
-    `program` is the name with its arguments.
+    `program` is the name with its arguments. The machines' /run/lab is `directory`/run.
     """
     name = program.partition(" ")[0]
     made = directory / "build" / name
@@ -34,6 +34,7 @@ def play(kernel: Path, directory: Path, server: str, rxe: str, program: str) -> 
             shell(f"{_PRELUDE}as_host {server} serve {commands[server]}"),
             shell(f"{_PRELUDE}as_host {client} join_in {commands[client]} 10.8.0.1"),
         ],
+        directory / "run",
         share=made.parent,
     )
     outputs = (result.check().output for result in results)

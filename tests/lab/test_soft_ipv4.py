@@ -41,7 +41,7 @@ def test_ibv_pingpong_plays_over_ipv4(
     assert numbered is not None
     assert int(numbered[1]) > COUNT / 2
 
-    headers = json.loads((tmp_path / "headers.json").read_text())
+    headers = json.loads((tmp_path / "run" / "headers.json").read_text())
     ours, theirs = (
         [it for it in headers if it["source"] == ("10.8.0.1" if host == server else "10.8.0.2")]
         for host in (SOFT, RXE)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ipoibu.lab import Lab, MachineFailed
 from tests.lab import wide_host
-from tests.lab.bare import run
 
 pytestmark = pytest.mark.lab
 
@@ -33,10 +33,10 @@ def test_a_machine_runs_where_the_state_is_larger_than_2696_bytes(
     kernel.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     kernel.chmod(0o755)
     # The stand-in for such a host sits between ptrace and the kernel, and reports when that has ended.
-    script = f"{SCRIPT}\necho o >/proc/sysrq-trigger; sleep 1000"
-    [result] = run(kernel, [script], kernel_arguments=[["seccomp=off"]])
-    assert result.output == "5333233.126\n" * 3 + "status 124\n"
-    assert "the machine ended" in str(result.failure)
+    with Lab(1, kernel=kernel, fabric="none", kernel_arguments=[["seccomp=off"]]) as lab:
+        assert lab.a.succeed(SCRIPT) == "5333233.126\n" * 3 + "status 124\n"
+        with pytest.raises(MachineFailed, match="the machine ended"):
+            lab.a.succeed("echo o >/proc/sysrq-trigger; sleep 1000")
     counts = json.loads(report.read_text())
     assert counts.pop("gets") > 1000
     assert counts.pop("sets") > 1000
