@@ -19,9 +19,11 @@ enum { AVX2_STEP = 64 };
 /*
  * Adds 32-bit words in 64-bit lanes, which overflow after 2^32 words: len is less than 16 GiB, and
  * a multiple of AVX2_STEP. Both ends sum every segment of a super-frame; this is three times as
- * fast as the loop below (bench_csum.c).
+ * fast as the loop below (bench_csum.c). Copies them, too, unless `to` is NULL, which the compiler
+ * knows in both callers.
  */
-__attribute__((target("avx2"))) static uint64_t add_avx2(const uint8_t *at, size_t len)
+__attribute__((target("avx2"), always_inline)) static inline uint64_t
+sum_avx2(uint8_t *to, const uint8_t *at, size_t len)
 {
     const __m256i low = _mm256_set1_epi64x(UINT32_MAX);
     __m256i sum[4];
@@ -30,6 +32,11 @@ __attribute__((target("avx2"))) static uint64_t add_avx2(const uint8_t *at, size
     for (const uint8_t *end = at + len; at < end; at += AVX2_STEP) {
         __m256i a = _mm256_loadu_si256((const __m256i_u *)at);
         __m256i b = _mm256_loadu_si256((const __m256i_u *)(at + 32));
+        if (to != NULL) {
+            _mm256_storeu_si256((__m256i_u *)to, a);
+            _mm256_storeu_si256((__m256i_u *)(to + 32), b);
+            to += AVX2_STEP;
+        }
         sum[0] = _mm256_add_epi64(sum[0], _mm256_and_si256(a, low));
         sum[1] = _mm256_add_epi64(sum[1], _mm256_srli_epi64(a, 32));
         sum[2] = _mm256_add_epi64(sum[2], _mm256_and_si256(b, low));
@@ -41,28 +48,15 @@ __attribute__((target("avx2"))) static uint64_t add_avx2(const uint8_t *at, size
     return lanes[0] + lanes[1] + lanes[2] + lanes[3];
 }
 
-/* The same, and copies them. */
+__attribute__((target("avx2"))) static uint64_t add_avx2(const uint8_t *at, size_t len)
+{
+    return sum_avx2(NULL, at, len);
+}
+
 __attribute__((target("avx2"))) static uint64_t copy_avx2(uint8_t *to, const uint8_t *at,
                                                           size_t len)
 {
-    const __m256i low = _mm256_set1_epi64x(UINT32_MAX);
-    __m256i sum[4];
-    for (int i = 0; i < 4; i++)
-        sum[i] = _mm256_setzero_si256();
-    for (const uint8_t *end = at + len; at < end; at += AVX2_STEP, to += AVX2_STEP) {
-        __m256i a = _mm256_loadu_si256((const __m256i_u *)at);
-        __m256i b = _mm256_loadu_si256((const __m256i_u *)(at + 32));
-        _mm256_storeu_si256((__m256i_u *)to, a);
-        _mm256_storeu_si256((__m256i_u *)(to + 32), b);
-        sum[0] = _mm256_add_epi64(sum[0], _mm256_and_si256(a, low));
-        sum[1] = _mm256_add_epi64(sum[1], _mm256_srli_epi64(a, 32));
-        sum[2] = _mm256_add_epi64(sum[2], _mm256_and_si256(b, low));
-        sum[3] = _mm256_add_epi64(sum[3], _mm256_srli_epi64(b, 32));
-    }
-    uint64_t lanes[4];
-    sum[0] = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
-    _mm256_storeu_si256((__m256i_u *)lanes, sum[0]);
-    return lanes[0] + lanes[1] + lanes[2] + lanes[3];
+    return sum_avx2(to, at, len);
 }
 #endif
 
