@@ -94,37 +94,33 @@ class DatagramTransport(SocketCalls, asyncio.DatagramTransport):
         if self._is_lost:
             return
         if not self._waiting:
-            try:
-                if self._socket.send(data, addr):
-                    return
-            except OSError as problem:
-                self._protocol.error_received(problem)
-                return
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as problem:
-                self._fail(problem, "Fatal write error on datagram transport")
+            if self._try_to_send(data, addr):
                 return
             self._retry = self._loop.call_later(AIO_RETRY_S, self._send_waiting)
         self._waiting.append((bytes(data), addr))
         self._waiting_bytes += len(data)
         self._pause_above_high()
 
+    def _try_to_send(self, data: bytes | bytearray, addr: Any) -> bool:
+        """Send a datagram; return False if the queue is full, and it waits for another try. One whose error
+        the protocol has heard needs none."""
+        try:
+            return self._socket.send(data, addr)
+        except OSError as problem:
+            self._protocol.error_received(problem)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as problem:
+            self._fail(problem, "Fatal write error on datagram transport")
+        return True
+
     def _send_waiting(self) -> None:
         self._retry = None
         while self._waiting:
             data, addr = self._waiting[0]
-            try:
-                if not self._socket.send(data, addr):
-                    break
-            except OSError as problem:
-                self._protocol.error_received(problem)
-                if self._is_lost:
-                    return
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as problem:
-                self._fail(problem, "Fatal write error on datagram transport")
+            if not self._try_to_send(data, addr):
+                break
+            if self._is_lost:
                 return
             self._waiting.popleft()
             self._waiting_bytes -= len(data)
