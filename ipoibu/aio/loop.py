@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 def with_datagrams(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> Iterator[None]:
     """Make `loop.create_datagram_endpoint` open sockets on the endpoint, until the end of the block.
 
-    A library that calls it runs unchanged. Sockets on loopback addresses, and those of other families than
-    IPv4 and IPv6 stay the kernel's. Of a socket that
+    A library that calls it runs unchanged. Of blocks inside each other the innermost counts. Sockets on
+    loopback addresses, and those of other families than IPv4 and IPv6 stay the kernel's. Of a socket that
     the caller hands over (`sock=`) we take its ends, SO_REUSEPORT, SO_BROADCAST and IPV6_V6ONLY, and close
     it. The loop keeps `getaddrinfo`, streams and everything else. `TypeError` for a loop of compiled code,
     such as uvloop's, whose methods cannot be replaced.
     """
     kernel = loop.create_datagram_endpoint
+    outer = getattr(loop, "__dict__", {}).get(
+        "create_datagram_endpoint"
+    )  # of a block around this one
 
     async def create(
         protocol_factory: Callable[[], asyncio.BaseProtocol],
@@ -65,7 +68,10 @@ def with_datagrams(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> Itera
     try:
         yield
     finally:
-        del loop.create_datagram_endpoint
+        if outer is None:
+            del loop.create_datagram_endpoint
+        else:
+            loop.create_datagram_endpoint = outer  # type: ignore[method-assign]
 
 
 def _peer(sock: socket.socket) -> Any:

@@ -388,6 +388,25 @@ def test_an_endpoint_serves_one_loop() -> None:
     play(scenario)
 
 
+def test_of_blocks_in_each_other_the_innermost_lends_its_sockets() -> None:
+    async def scenario(alice: Endpoint, bob: Endpoint) -> None:
+        loop = asyncio.get_running_loop()
+
+        async def opener() -> str:
+            transport, _ = await loop.create_datagram_endpoint(Noting, ("0.0.0.0", 0))
+            endpoint = transport.get_extra_info("endpoint")
+            transport.close()
+            return "kernel" if endpoint is None else str(endpoint.addresses()[0].ip)
+
+        with with_datagrams(loop, alice):
+            with with_datagrams(loop, bob):
+                assert await opener() == "10.0.0.2"
+            assert await opener() == "10.0.0.1"
+        assert await opener() == "kernel"
+
+    play(scenario)
+
+
 def test_the_loop_lends_its_sockets_to_an_unchanged_library() -> None:
     async def scenario(alice: Endpoint, bob: Endpoint) -> None:
         loop = asyncio.get_running_loop()
