@@ -216,6 +216,7 @@ deps:
 
 deps-test:
 	$(call install,$(TEST_PACKAGES))
+	$(call install,libpython$$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite)
 
 $(VENV)/bin/python: | deps
 	$(PYTHON) -m venv --system-site-packages $(VENV)

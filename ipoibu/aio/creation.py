@@ -40,7 +40,8 @@ async def create_datagram_endpoint(
 
     The arguments and errors are those of `asyncio.loop.create_datagram_endpoint`. Names are resolved by the
     loop; a local address is one of the endpoint's, a wildcard, a group or a broadcast address, and port 0
-    is an ephemeral one. `reuse_port`: several sockets with it share a port; each flow goes to one of them,
+    is an ephemeral one. With `allow_broadcast` a socket is not connected to `remote_addr`: it sends there,
+    and hears all hosts. `reuse_port`: several sockets with it share a port; each flow goes to one of them,
     and a datagram to a group to all. `v6only`: a wildcard socket of IPv6 takes no IPv4.
 
     While an endpoint has sockets, they take all its packets: `recv` finds none, and the endpoint answers
@@ -67,7 +68,8 @@ async def create_datagram_endpoint(
                 problems.append(problem)
         else:
             raise problems[0]
-        return await _transport(loop, endpoint, made, protocol_factory, receiver)
+        remote = each[2] if allow_broadcast else None
+        return await _transport(loop, endpoint, made, protocol_factory, receiver, remote=remote)
     finally:
         receiver.release()
 
@@ -77,7 +79,7 @@ def _socket(host: Host, ends: _Ends, **options: bool) -> Socket:
     made = Socket(host, family, **options)
     wildcard = Place(WILDCARDS[family], 0)
     made.bind(wildcard if local is None else place_of(local, family))
-    if remote is not None:
+    if remote is not None and not options["broadcast"]:
         try:
             made.connect(place_of(remote, family))
         except BaseException:
@@ -92,6 +94,8 @@ async def _transport(
     made: Socket,
     protocol_factory: Callable[[], Protocol],
     receiver: LoopReceiver,
+    *,
+    remote: SocketAddress | None,
 ) -> tuple[DatagramTransport, Protocol]:
     try:
         protocol = protocol_factory()
@@ -105,7 +109,9 @@ async def _transport(
         "socket": None,
         "endpoint": endpoint,
     }
-    transport = DatagramTransport(loop, made, protocol, receiver=receiver, made=begun, extra=extra)
+    transport = DatagramTransport(
+        loop, made, protocol, receiver=receiver, made=begun, extra=extra, remote=remote
+    )
     try:
         await begun
     except BaseException:
@@ -129,7 +135,7 @@ async def _candidates(
     for name, address in (("local", local), ("remote", remote)):
         if address is None:
             continue
-        if not isinstance(address, tuple) or len(address) < 2:
+        if not isinstance(address, tuple) or len(address) != 2:
             raise TypeError("2-tuple is expected")
         for of_family, resolved in await _resolve(loop, address, **hints):
             found.setdefault(of_family, {}).setdefault(name, resolved)
@@ -146,7 +152,7 @@ async def _candidates(
 async def _resolve(
     loop: asyncio.AbstractEventLoop, address: SocketAddress, *, family: int, proto: int, flags: int
 ) -> list[tuple[int, Any]]:
-    host, port = address[:2]
+    host, port = address
     if host is None or host == "":
         known = [it for it in _FAMILIES if family in (0, it)]
         return [(it, (str(WILDCARDS[it]), port)) for it in known]

@@ -40,8 +40,10 @@ def with_datagrams(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> Itera
         **options: Any,
     ) -> Any:
         ends = (local_addr, remote_addr)
+        if sock is not None and (any(ends) or any(options.values())):
+            return await kernel(protocol_factory, *ends, sock=sock, **options)  # a `ValueError`
         if sock is not None:
-            ends = (sock.getsockname(), _peer(sock))
+            ends = (_cut(sock.getsockname()), _cut(_peer(sock)))
         elif not any(ends) and options.get("family") not in (socket.AF_INET, socket.AF_INET6):
             return await kernel(protocol_factory, *ends, **options)
         if not all(it is None or _is_ours(it) for it in ends) or not _is_udp(sock):
@@ -72,6 +74,11 @@ def with_datagrams(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> Itera
             del loop.create_datagram_endpoint
         else:
             loop.create_datagram_endpoint = outer  # type: ignore[method-assign]
+
+
+def _cut(address: Any) -> Any:
+    """Return an address without the flow and the scope of IPv6."""
+    return address[:2] if isinstance(address, tuple) else address
 
 
 def _peer(sock: socket.socket) -> Any:

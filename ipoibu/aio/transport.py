@@ -12,13 +12,19 @@ from ipoibu.aio.address import SocketAddress
 from ipoibu.aio.datagram_socket import Socket
 from ipoibu.aio.loop_receiver import LoopReceiver
 from ipoibu.aio.socket_calls import SocketCalls
-from ipoibu.base.limits import AIO_RETRY_S, AIO_WRITE_HIGH_BYTES, AIO_WRITE_LOW_BYTES
+from ipoibu.base.limits import (
+    AIO_RETRY_S,
+    AIO_WRITE_HEADER_BYTES,
+    AIO_WRITE_HIGH_BYTES,
+    AIO_WRITE_LOW_BYTES,
+)
 
 _Waiting = tuple[bytes, SocketAddress | None]
 
 
-class DatagramTransport(SocketCalls, asyncio.DatagramTransport):
-    """A `asyncio.DatagramTransport`; the loop's thread makes all calls.
+class DatagramTransport(SocketCalls, asyncio.DatagramTransport, asyncio.Transport):
+    """A `asyncio.DatagramTransport`; the loop's thread makes all calls. As asyncio's own it is a
+    `asyncio.Transport`, too.
 
     `get_extra_info` knows "sockname", "peername" (None unless connected) and "endpoint"; "socket" is None,
     as there is none. A datagram waits here only while the endpoint's queue is full. An empty datagram is
@@ -34,9 +40,11 @@ class DatagramTransport(SocketCalls, asyncio.DatagramTransport):
         receiver: LoopReceiver,
         made: asyncio.Future[None],
         extra: dict[str, Any],
+        remote: SocketAddress | None = None,
     ) -> None:
         super().__init__(extra)
         self._about = extra
+        self._remote = remote  # of a socket that is not connected
         self._loop = loop
         self._socket = socket
         self._receiver = receiver
@@ -80,17 +88,17 @@ class DatagramTransport(SocketCalls, asyncio.DatagramTransport):
 
     def sendto(self, data: Any, addr: Any = None) -> None:
         """Send a datagram; the transport keeps a copy if the endpoint's queue is full. Errors go to
-        `error_received`; `ValueError` for another address than a connected socket's."""
+        `error_received`; `ValueError` for another address than `remote_addr`."""
         if not isinstance(data, (bytes, bytearray)):
             if not isinstance(data, memoryview):
                 kind = type(data).__name__
                 raise TypeError(f"data is bytes, bytearray or memoryview, not {kind}")
             data = data.tobytes()
-        peer = self._about["peername"]
+        peer = self._about["peername"] or self._remote
         if peer is not None:
             if addr not in (None, peer):
                 raise ValueError(f"Invalid address: must be None or {peer}")
-            addr = None
+            addr = self._remote
         if self._is_lost:
             return
         if not self._waiting:
@@ -98,7 +106,7 @@ class DatagramTransport(SocketCalls, asyncio.DatagramTransport):
                 return
             self._retry = self._loop.call_later(AIO_RETRY_S, self._send_waiting)
         self._waiting.append((bytes(data), addr))
-        self._waiting_bytes += len(data)
+        self._waiting_bytes += len(data) + AIO_WRITE_HEADER_BYTES
         self._pause_above_high()
 
     def _try_to_send(self, data: bytes | bytearray, addr: Any) -> bool:
@@ -123,7 +131,7 @@ class DatagramTransport(SocketCalls, asyncio.DatagramTransport):
             if self._is_lost:
                 return
             self._waiting.popleft()
-            self._waiting_bytes -= len(data)
+            self._waiting_bytes -= len(data) + AIO_WRITE_HEADER_BYTES
         self._resume_below_low()
         if self._waiting and not self._is_lost:
             self._retry = self._loop.call_later(AIO_RETRY_S, self._send_waiting)
@@ -207,11 +215,10 @@ class DatagramTransport(SocketCalls, asyncio.DatagramTransport):
             }
         )
 
-    def _fail(
-        self, problem: BaseException, message: str = "Fatal error on datagram transport"
-    ) -> None:
+    def _fail(self, problem: BaseException, message: str = "Fatal error on transport") -> None:
         if not self._is_lost:
-            self._report(message, problem)
+            if not isinstance(problem, OSError):
+                self._report(message, problem)
             self._lose(problem)
 
     # -- the end ---------------------------------------------------------------------------------

@@ -441,6 +441,7 @@ AIO_RECEIVE_OVERHEAD_BYTES: Final = 512  # that each of its datagrams counts in 
 AIO_LOCAL_MAX: Final = 1024  # datagrams under way from the endpoint to itself
 AIO_WRITE_HIGH_BYTES: Final = 65_536  # asyncio's own limits: a protocol is paused above this ...
 AIO_WRITE_LOW_BYTES: Final = 16_384  # ... and goes on below this
+AIO_WRITE_HEADER_BYTES: Final = 8  # that a waiting datagram counts in addition, as Python 3.13 does
 AIO_PORT_FIRST: Final = 49_152  # RFC 6335 §6: ports for sockets that name none, up to 65535
 AIO_PORT_TRIES: Final = 64  # RFC 6056 §3.3.1: random ports, before the search goes on one by one
 AIO_ECHO_PER_S: Final = 1000.0  # answers to ICMP echo; Linux icmp_msgs_per_sec

@@ -14,6 +14,7 @@ import pytest
 
 from ipoibu import Closed, Endpoint, UsageError
 from ipoibu.aio import DatagramTransport, create_datagram_endpoint, stats, with_datagrams
+from ipoibu.base.limits import AIO_WRITE_HEADER_BYTES, AIO_WRITE_HIGH_BYTES
 from tests.doubles.endpoint_pair import PATIENCE_S, Noting, hosts
 
 Scenario = Callable[[Endpoint, Endpoint], Awaitable[None]]
@@ -119,6 +120,25 @@ def test_a_connected_socket_hears_nobody_else_and_another_socket_does() -> None:
         with pytest.raises(ValueError, match="must be None or"):
             connected.sendto(b"", ("10.0.0.2", 7001))
         for each in (remote, stranger, any_, connected):
+            each.close()
+
+    play(scenario)
+
+
+def test_a_socket_that_may_send_to_all_hosts_hears_each_of_them() -> None:
+    async def scenario(alice: Endpoint, bob: Endpoint) -> None:
+        server, heard = await opened(bob, ("0.0.0.0", 7000))
+        stranger, _ = await opened(bob, ("10.0.0.2", 7001))
+        everybody = ("10.0.0.255", 7000)
+        client, answers = await opened(alice, remote=everybody, allow_broadcast=True)
+        assert client.get_extra_info("peername") is None
+        client.sendto(b"who is there")
+        ((_, (_, port)),) = await heard.received(1)
+        stranger.sendto(b"I am", ("10.0.0.1", port))
+        assert await answers.received(1) == [(b"I am", ("10.0.0.2", 7001))]
+        with pytest.raises(ValueError, match="must be None or"):
+            client.sendto(b"", ("10.0.0.2", 7001))
+        for each in (server, stranger, client):
             each.close()
 
     play(scenario)
@@ -240,7 +260,7 @@ def test_a_full_queue_pauses_the_protocol_and_loses_nothing(
         client.set_write_buffer_limits(high=250, low=100)
         for number in range(3):
             client.sendto(bytes([number]) * 100)
-        assert client.get_write_buffer_size() == 300
+        assert client.get_write_buffer_size() == 3 * (100 + AIO_WRITE_HEADER_BYTES)
         assert client.get_write_buffer_limits() == (100, 250)
         assert noted.calls[-1] == "pause"
         client.close()
@@ -249,6 +269,18 @@ def test_a_full_queue_pauses_the_protocol_and_loses_nothing(
         await noted.until("resume", "lost")
         assert [it[0][:1] for it in await heard.received(4)] == [b"f", b"\0", b"\1", b"\2"]
         server.close()
+
+    play(scenario)
+
+
+def test_empty_datagrams_that_wait_pause_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(alice: Endpoint, bob: Endpoint) -> None:
+        client, noted = await opened(alice, remote=("10.0.0.2", 7000))
+        monkeypatch.setattr(client._socket, "send", lambda data, address: False)
+        for _ in range(AIO_WRITE_HIGH_BYTES // AIO_WRITE_HEADER_BYTES + 1):
+            client.sendto(b"")
+        assert noted.calls == ["made", "pause"]
+        client.abort()
 
     play(scenario)
 
@@ -429,5 +461,16 @@ def test_the_loop_lends_its_sockets_to_an_unchanged_library() -> None:
         assert "create_datagram_endpoint" not in vars(loop)
         for each in (server, client, kernel, lent):
             each.close()
+
+    play(scenario)
+
+
+def test_a_socket_that_is_handed_over_takes_no_other_option() -> None:
+    async def scenario(alice: Endpoint, bob: Endpoint) -> None:
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, with_datagrams(loop, alice):
+            for option in ({"remote_addr": ("10.0.0.2", 7)}, {"reuse_port": True}, {"proto": 17}):
+                with pytest.raises(ValueError, match="can not be"):
+                    await loop.create_datagram_endpoint(Noting, sock=sock, **option)
 
     play(scenario)
