@@ -46,7 +46,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping pr
                  qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
 NIGHTLY := $(addprefix nightly-,releases kernels other-kernels conform packages fuzz decoders mutation attack)
-.PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak \
+.PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak soak-datagrams \
         lint format lab-kernel lab-zipapp virtual-machine venv build deps deps-test clean
 
 help:
@@ -57,6 +57,7 @@ help:
 	@echo 'make test        all of these: what CI runs        make nightly      and the long tests'
 	@echo 'make coverage    list the lines of the packet paths that the tests run'
 	@echo 'make soak        eight hosts under faults for HOURS=1'
+	@echo 'make soak-datagrams  the sockets of ipoibu.aio at full rate for two hours'
 	@echo 'make bench       ten minutes or more of measuring, beside kernel VXLAN and others'
 	@echo 'make docs        the documentation as a site, in build/site/index.html'
 	@echo 'make lab-kernel  the kernel of the lab machines, cached outside the tree'
@@ -122,7 +123,7 @@ test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
 
 # `make -k nightly` goes on after a stage that fails, and fails at the end.
-nightly: test $(NIGHTLY) soak
+nightly: test $(NIGHTLY) soak soak-datagrams
 
 # All tiers, on a clone of this tree in a bare root of each release.
 nightly-releases: deps-test
@@ -158,6 +159,10 @@ nightly-attack: deps-test $(VENV)/.dev build
 # Hosts under seeded faults for HOURS hours (docs/understand/fuzzing.md).
 soak: deps-test $(VENV)/.dev build
 	$(SUDO) $(PY) -m tests.soak.soak --hours $(HOURS) $(SOAK_OPTIONS)
+
+# The sockets of ipoibu.aio at full rate (docs/understand/fuzzing.md); neither memory nor descriptors grow.
+soak-datagrams: deps-test $(VENV)/.dev build
+	$(SUDO) $(PY) -m tests.soak.sockets $(SOAK_OPTIONS)
 
 # Lists the line coverage of the packet paths; fails below 95 % (docs/understand/fuzzing.md).
 coverage: deps-test $(VENV)/.dev build
