@@ -108,7 +108,7 @@ test-netns: deps-test $(VENV)/.dev build virtual-machine
 
 # The tests with the mark `beside` need one process, and wait most of the time.
 netns-spread:
-	$(SPREAD) $(WAITING) -m 'not serial and not beside' tests/netns
+	$(SPREAD) $(WAITING) -m 'not serial and not beside and not nightly' tests/netns
 
 netns-beside:
 	$(PYTEST) -m beside tests/netns
@@ -130,7 +130,7 @@ nightly-releases: deps-test
 	@for suite in bookworm trixie; do $(SUDO) tests/package/on_release $$suite || exit; done
 
 nightly-kernels: deps-test $(VENV)/.dev build lab-kernel
-	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/unit
+	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/netns tests/unit
 
 nightly-other-kernels:
 	@for release in 6.1 7.3; do IPOIBU_LAB_KERNEL=$$release $(MAKE) --no-print-directory test-lab || exit; done

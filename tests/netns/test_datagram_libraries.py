@@ -27,9 +27,14 @@ PROGRAM: Final = Path(__file__).with_name("datagram_library.py")
 SAYS: Final = {
     "plain": "echoed",
     "quic": "both ways",
+    "http3": "1048576 bytes",
+    "webrtc": "both ways",
     "dns": "15 texts",
     "coap": "in blocks",
 }
+NIGHTLY_QUIC, NIGHTLY_HTTP3, NIGHTLY_WEBRTC = (
+    pytest.param(it, marks=pytest.mark.nightly) for it in ("quic", "http3", "webrtc")
+)
 Pair = tuple[Host, Host]
 
 
@@ -117,7 +122,17 @@ def exchange(
 
 @pytest.mark.parametrize("is_server_ours", [False, True], ids=["client", "server"])
 @pytest.mark.parametrize(
-    ("library", "family"), [("plain", 4), ("plain", 6), ("quic", 6), ("dns", 4), ("coap", 6)]
+    ("library", "family"),
+    [
+        ("plain", 4),
+        ("plain", 6),
+        ("quic", 6),
+        ("http3", 4),
+        ("webrtc", 4),
+        ("webrtc", 6),
+        ("dns", 4),
+        ("coap", 6),
+    ],
 )
 def test_a_library_meets_itself_over_the_kernel(
     datagram_pair: Pair, certificate: list[str], library: str, family: int, is_server_ours: bool
@@ -128,20 +143,35 @@ def test_a_library_meets_itself_over_the_kernel(
     assert said == SAYS[library]
 
 
-@pytest.mark.parametrize("is_server_ours", [False, True], ids=["client", "server"])
-def test_long_datagrams_cross_connections(is_server_ours: bool) -> None:
+@pytest.fixture(scope="module")
+def connected_pair() -> Iterator[Pair]:
     with pair_of("--mode", "connected") as pair:
-        said = exchange(
-            pair, "plain", is_server_ours=is_server_ours, family=4, options=["mode=connected"]
-        )
-    assert said == SAYS["plain"]
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def lossy_pair() -> Iterator[Pair]:
+    with pair_of("--faults", "loss=0.01") as pair:
+        yield pair
 
 
 @pytest.mark.parametrize("is_server_ours", [False, True], ids=["client", "server"])
-def test_quic_crosses_a_link_that_loses_datagrams(
-    certificate: list[str], is_server_ours: bool
+@pytest.mark.parametrize("library", ["plain", NIGHTLY_HTTP3, NIGHTLY_WEBRTC])
+def test_a_library_uses_connections(
+    connected_pair: Pair, certificate: list[str], library: str, is_server_ours: bool
 ) -> None:
-    with pair_of("--faults", "loss=0.01") as pair:
-        options = [*certificate, "loss=0.01"]
-        said = exchange(pair, "quic", is_server_ours=is_server_ours, family=6, options=options)
-    assert said == SAYS["quic"]
+    options = [*certificate, "mode=connected"]
+    said = exchange(
+        connected_pair, library, is_server_ours=is_server_ours, family=4, options=options
+    )
+    assert said == SAYS[library]
+
+
+@pytest.mark.parametrize("is_server_ours", [False, True], ids=["client", "server"])
+@pytest.mark.parametrize("library", ["http3", NIGHTLY_QUIC, NIGHTLY_WEBRTC])
+def test_a_library_crosses_a_link_that_loses_datagrams(
+    lossy_pair: Pair, certificate: list[str], library: str, is_server_ours: bool
+) -> None:
+    options = [*certificate, "loss=0.01"]
+    said = exchange(lossy_pair, library, is_server_ours=is_server_ours, family=6, options=options)
+    assert said == SAYS[library]
