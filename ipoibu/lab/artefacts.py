@@ -206,14 +206,14 @@ def open_archive_untrusted(archive: Path, bytes_max: int) -> Iterator[tarfile.Ta
 class _Member(tarfile.TarInfo):
     """A member of an archive. tarfile keeps what one says about another in memory, so that is bounded."""
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        member = super().frombuf(buf, encoding, errors)
-        if member.type == tarfile.GNUTYPE_SPARSE:
+    # Every version of tarfile calls this between reading a header and reading what that announces. Python
+    # 3.11.2-6+deb12u9 no longer calls `frombuf` of a subclass.
+    def _proc_member(self, tar: tarfile.TarFile) -> Self:
+        if self.type == tarfile.GNUTYPE_SPARSE:
             raise tarfile.ReadError("it has a sparse file")
-        if member.type in _HEADERS and member.size > HEADER_BYTES_MAX:
-            raise tarfile.ReadError(f"it has a header of {member.size} bytes")
-        return member
+        if self.type in _HEADERS and self.size > HEADER_BYTES_MAX:
+            raise tarfile.ReadError(f"it has a header of {self.size} bytes")
+        return super()._proc_member(tar)  # type: ignore[misc,no-any-return]
 
     def _proc_gnusparse_10(self, *_: object) -> None:  # the map of a sparse file, in its content
         raise tarfile.ReadError("it has a sparse file")
