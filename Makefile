@@ -45,9 +45,12 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping pr
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
                  qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
+# Programs of other people that examples/lab and the RDMA guide run.
+NIGHTLY_PACKAGES := nfs-common nfs-kernel-server open-iscsi qperf targetcli-fb
+
 NIGHTLY := $(addprefix nightly-,releases kernels other-kernels conform packages fuzz decoders mutation attack)
 .PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak soak-datagrams \
-        lint format lab-kernel lab-zipapp virtual-machine venv build deps deps-test clean
+        lint format lab-kernel lab-zipapp virtual-machine venv build deps deps-test deps-nightly clean
 
 help:
 	@echo 'make lab         two hosts talk IP over InfiniBand in user space, and show it'
@@ -129,7 +132,7 @@ nightly: test $(NIGHTLY) soak soak-datagrams
 nightly-releases: deps-test
 	@for suite in bookworm trixie; do $(SUDO) tests/package/on_release $$suite || exit; done
 
-nightly-kernels: deps-test $(VENV)/.dev build lab-kernel
+nightly-kernels: deps-test deps-nightly $(VENV)/.dev build lab-kernel
 	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/netns tests/unit
 
 nightly-other-kernels:
@@ -222,6 +225,9 @@ deps:
 deps-test:
 	$(call install,$(TEST_PACKAGES))
 	$(call install,libpython$$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite)
+
+deps-nightly:
+	$(call install,$(NIGHTLY_PACKAGES))
 
 $(VENV)/bin/python: | deps
 	$(PYTHON) -m venv --system-site-packages $(VENV)

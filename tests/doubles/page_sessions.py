@@ -143,6 +143,7 @@ ELSEWHERE: Final = {
     "docs/use/rootless.md: # ip netns add": ("tests/netns/test_other_namespace.py", "--netns"),
     "docs/use/rootless.md: $ ipoibu lab --check": ("tests/netns/test_user_namespace.py", "--check"),
     "docs/use/rootless.md: $ podman build": ("tests/package/test_container.py", "Containerfile"),
+    "docs/use/rdma-guide.md: apt-get install": ("Makefile", "NIGHTLY_PACKAGES"),
     "docs/use/sa.md: ipoibu lab --fabric ib": ("tests/opensm/test_lab.py", "LabSubnet"),
     "docs/use/service.md: install -m 644": ("tests/netns/test_service.py", "ipoibu@"),
     "docs/use/software.md: # ip link set": ("tests/netns/test_moves.py", "link set ib0 netns"),

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(700)]
 
 # These pages open a shell: `ipoibu lab -- bash`
 SHELL_PAGES: Final = ("README.md", "docs/use/tutorial.md")
+GUIDE: Final = "docs/use/rdma-guide.md"  # tests/lab/test_guide.py runs its sessions
 DIRECTORIES: Final = "/etc/ipoibu|/var/lib/prometheus/node-exporter"
 BETWEEN: Final = "=== next block ==="
 TIMEOUT_S: Final = 200
@@ -110,7 +111,7 @@ def compare(block: Block, printed: str) -> None:
 def test_every_command_of_the_pages_is_run_by_a_test() -> None:
     keys = [*SESSIONS, *ELSEWHERE]
     for block in shell_blocks():
-        if block.page in SHELL_PAGES and block.language == "console":
+        if block.page in (*SHELL_PAGES, GUIDE) and block.language == "console":
             continue
         assert len([key for key in keys if block.name.startswith(key)]) == 1, block.name
     assert all(named(key) for key in keys)
