@@ -142,6 +142,7 @@ ELSEWHERE: Final = {
     "docs/use/rootless.md: # ip tuntap": ("tests/netns/test_attach.py", "attach"),
     "docs/use/rootless.md: # ip netns add": ("tests/netns/test_other_namespace.py", "--netns"),
     "docs/use/rootless.md: $ ipoibu lab --check": ("tests/netns/test_user_namespace.py", "--check"),
+    "docs/use/places.md: $ podman build": ("tests/package/test_container.py", "http3.py serve"),
     "docs/use/rootless.md: $ podman build": ("tests/package/test_container.py", "Containerfile"),
     "docs/use/rdma-guide.md: apt-get install": ("Makefile", "NIGHTLY_PACKAGES"),
     "docs/use/sa.md: ipoibu lab --fabric ib": ("tests/opensm/test_lab.py", "LabSubnet"),

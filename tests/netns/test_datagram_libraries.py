@@ -4,7 +4,6 @@ kernel's sockets behind `ipoibu up`, in both directions."""
 
 from __future__ import annotations
 
-import datetime
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,17 +12,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
+from tests.doubles.certificate import certificate_of
 
 pytestmark = pytest.mark.netns
 
 PROGRAM: Final = Path(__file__).with_name("datagram_library.py")
+POD: Final = Path(__file__).parents[2] / "docs/examples/pod"
 SAYS: Final = {
     "plain": "echoed",
     "quic": "both ways",
@@ -40,32 +37,8 @@ Pair = tuple[Host, Host]
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Make a certificate of example.test that signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "example.test")])
-    now = datetime.datetime.now(datetime.UTC)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("example.test")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    directory = tmp_path_factory.mktemp("certificate")
-    files = directory / "cert.pem", directory / "key.pem"
-    files[0].write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    files[1].write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return [f"cert={files[0]}", f"key={files[1]}"]
+    certificate, key = certificate_of("example.test", tmp_path_factory.mktemp("certificate"))
+    return [f"cert={certificate}", f"key={key}"]
 
 
 @contextmanager
@@ -175,3 +148,20 @@ def test_a_library_crosses_a_link_that_loses_datagrams(
     options = [*certificate, "loss=0.01"]
     said = exchange(lossy_pair, library, is_server_ours=is_server_ours, family=6, options=options)
     assert said == SAYS[library]
+
+
+def test_the_example_of_a_pod_speaks_http3(tmp_path: Path) -> None:
+    """tests/package/test_container.py runs it in containers without capabilities."""
+    certificate, key = certificate_of("10.0.0.1", tmp_path)
+    program = [sys.executable, str(POD / "http3.py")]
+    with NamespaceLab(start=False) as lab:
+        serve = ("serve", "10.0.0.1/24", str(certificate), str(key))
+        serving = lab.hosts[0].namespace.popen([*program, *serve])
+        try:
+            get = ("get", "10.0.0.2/24", str(certificate), "10.0.0.1")
+            done = lab.hosts[1].run([*program, *get], timeout_s=120)
+        finally:
+            serving.terminate()
+            serving.wait()
+    assert done.stdout == "9999 lines: HTTP/3 over InfiniBand\n", done.stderr
+    assert len((POD / "http3.py").read_text().splitlines()) <= 60

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The image of packaging/container, and the recipes of docs/use/rootless.md, under podman.
+"""The images of packaging/container and docs/examples/pod, and the recipes of docs/use/rootless.md, under
+podman.
 
 The base is made by debootstrap, and pip gets its packages from a directory: nothing comes from a registry
 of images. Containers are in the network namespaces of a lab.
@@ -21,6 +22,7 @@ import pytest
 
 from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
+from tests.doubles.certificate import certificate_of
 
 pytestmark = [pytest.mark.nightly, pytest.mark.netns, pytest.mark.root, pytest.mark.timeout(1800)]
 
@@ -28,7 +30,8 @@ PROJECT: Final = Path(__file__).parents[2]
 CONTAINER: Final = PROJECT / "packaging/container"
 MIRROR: Final = "http://deb.debian.org/debian"
 BASE: Final = "localhost/debian:bookworm-slim"
-PACKAGES: Final = ("cffi", "pyseccomp", "cython<3.2", "setuptools", "wheel")
+POD: Final = PROJECT / "docs/examples/pod"
+PACKAGES: Final = ("cffi", "pyseccomp", "cython<3.2", "setuptools", "wheel", "aioquic")
 # The least that a container may have, and the usual: a machine's own limits may be lower than podman's.
 CONFIG: Final = """\
 [containers]
@@ -36,10 +39,8 @@ default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
 [engine]
 runtime = "runc"
 """
-UNPRIVILEGED: Final = (
-    *("--user", "1000", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
-    *("--device", "/dev/net/tun"),
-)
+POWERLESS: Final = ("--user", "1000", "--cap-drop=ALL", "--security-opt=no-new-privileges")
+UNPRIVILEGED: Final = (*POWERLESS, "--device", "/dev/net/tun")
 
 
 class Podman:
@@ -62,9 +63,9 @@ class Podman:
             text=True,
         )
 
-    def save(self, image: str, archive: Path) -> None:
-        """Write an image for another store."""
-        self("save", "-o", str(archive), image)
+    def save(self, archive: Path, *images: str) -> None:
+        """Write images for another store."""
+        self("save", "--multi-image-archive", "-o", str(archive), *images)
 
     def __call__(self, *words: str, host: Host | None = None) -> str:
         process = self.popen(*words, host=host)
@@ -109,7 +110,7 @@ exec setpriv --reuid {uid} --regid {uid} --clear-groups --inh-caps=-all "$@"
 
 @pytest.fixture(scope="module")
 def ordinary(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OrdinaryPodman]:
-    """podman of an ordinary user, which has the image, too."""
+    """podman of an ordinary user, which has the images, too."""
     with (
         tempfile.TemporaryDirectory(prefix="ordinary-") as place,
         tempfile.TemporaryDirectory(prefix="podman-") as state,
@@ -117,7 +118,7 @@ def ordinary(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         directory = Path(place)
         directory.chmod(0o755)
         archive = directory / "image.tar"
-        podman.save("localhost/ipoibu", archive)
+        podman.save(archive, "localhost/ipoibu", "localhost/http3")
         archive.chmod(0o644)
         ordinary = OrdinaryPodman(directory, Path(state))
         ordinary("load", "-q", "-i", str(archive))
@@ -129,7 +130,7 @@ def ordinary(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
-    """podman, which has the image `localhost/ipoibu`."""
+    """podman, which has the images `localhost/ipoibu` and `localhost/http3`."""
     directory = tmp_path_factory.mktemp("podman")
     base, archive, wheels = (directory / name for name in ("base", "base.tar", "wheels"))
     for command in (
@@ -148,8 +149,17 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
         podman(
             "build", "--network", "host", *volumes, *file, "-t", "localhost/ipoibu", str(PROJECT)
         )
+        podman("build", "--network", "host", *volumes, "-t", "localhost/http3", str(POD))
         yield podman
         podman("rmi", "--all", "--force")
+
+
+@pytest.fixture
+def tls() -> Iterator[Path]:
+    """A directory that any user reaches."""
+    with tempfile.TemporaryDirectory(prefix="tls-") as place:
+        Path(place).chmod(0o755)
+        yield Path(place)
 
 
 @pytest.fixture
@@ -175,6 +185,36 @@ def test_containers_without_any_privilege_reach_each_other(
     assert asking.returncode == 0, output + waited
     assert "CapEff:\t0000000000003400" in output  # over the network of its own namespace
     assert " 0% packet loss" in output
+
+
+@pytest.mark.parametrize("whose", ["podman", "ordinary"])
+def test_a_container_without_a_tun_speaks_http3(
+    request: pytest.FixtureRequest, hosts: list[Host], tls: Path, whose: str
+) -> None:
+    """docs/examples/pod: no capability, no further privilege, and no device but those of every
+    container."""
+    podman: Podman = request.getfixturevalue(whose)
+    for file in certificate_of("10.0.0.1", tls):
+        file.chmod(0o644)
+    image = ("-v", f"{tls}:/tls:ro", "--entrypoint", "sh", "localhost/http3", "-c")
+    serve = "exec python3 /http3.py serve 10.0.0.1/24 /tls/cert.pem /tls/key.pem"
+    serving = podman.start("--name", "serving", *POWERLESS, *image, serve, host=hosts[0])
+    try:
+        get = "grep -E 'Cap(Eff|Bnd)|NoNewPrivs' /proc/self/status; ls /dev/net/tun; "
+        get += "python3 /http3.py get 10.0.0.2/24 /tls/cert.pem 10.0.0.1"
+        asking = podman.start(*POWERLESS, *image, get, host=hosts[1])
+        output, _ = asking.communicate(timeout=120)
+    finally:
+        podman("kill", "serving")
+        served, _ = serving.communicate(timeout=60)
+    assert asking.returncode == 0, output + served
+    assert output.splitlines() == [
+        "CapEff:\t0000000000000000",
+        "CapBnd:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "ls: cannot access '/dev/net/tun': No such file or directory",
+        "9999 lines: HTTP/3 over InfiniBand",
+    ]
 
 
 def test_the_pods_of_the_manifest_reach_each_other(
