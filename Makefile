@@ -36,7 +36,7 @@ DOCS_PACKAGES  := graphviz
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd slirp4netns passt
 TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool nftables iptables e2fsprogs \
                  util-linux clang libclang-rt-dev gdb fish zsh \
-                 podman runc catatonit uidmap slirp4netns passt \
+                 pkgconf podman runc catatonit uidmap slirp4netns passt \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
                  opensm ibsim-utils libumad2sim0 infiniband-diags keepalived bird2 frr \
                  prometheus python3-prometheus-client python3-rich systemd \

@@ -58,7 +58,8 @@ int soft_cq_destroy(struct soft_cq *cq)
         soft_lock_release(hca);
         return -EBUSY;
     }
-    hca->lent -= cq->lent;
+    if (cq->lent > 0)
+        soft_progress_unlend(hca, cq->lent);
     LIST_REMOVE(cq, entry);
     soft_channel_release(cq->channel);
     soft_lock_release(hca);
@@ -82,8 +83,10 @@ void soft_cq_push_lent(struct soft_cq *cq, const struct soft_wc *wc)
 /* Gives the packets back that the consumer borrowed by its last poll. */
 static void give_back(struct soft_cq *cq)
 {
+    if (cq->lent_taken == 0)
+        return;
     cq->lent -= cq->lent_taken;
-    cq->hca->lent -= cq->lent_taken;
+    soft_progress_unlend(cq->hca, cq->lent_taken);
     cq->lent_taken = 0;
 }
 

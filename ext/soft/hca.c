@@ -35,6 +35,7 @@ const char *const soft_counter_names[SOFT_C_COUNT] = {
     [SOFT_C_RX_BYTES] = "rx_bytes",
     [SOFT_C_RX_CALLS] = "rx_calls",
     [SOFT_C_RX_SUPER] = "rx_super",
+    [SOFT_C_RX_LEFT] = "rx_left",
     [SOFT_C_RX_DELIVERED] = "rx_delivered",
     [SOFT_C_RX_ANY_ID] = "rx_any_id",
     [SOFT_C_RX_OWN] = "rx_own",
@@ -78,6 +79,7 @@ int soft_hca_create(const struct soft_hca_attr *attr, struct soft_hca **out)
     hca->pkey_count = 1;
     hca->next_qpn = soft_random() & SOFT_ROCE_QPN_MASK;
     hca->deadline_ns = SOFT_NO_DEADLINE_NS;
+    hca->lent_until_ns = SOFT_NO_DEADLINE_NS;
     hca->timer_ns = SOFT_NO_DEADLINE_NS;
     TAILQ_INIT(&hca->stalled);
     TAILQ_INIT(&hca->work);
@@ -407,6 +409,8 @@ int64_t soft_hca_deadline_ns(struct soft_hca *hca)
     deadline_ns = hca->deadline_ns < hca->timer_ns ? hca->deadline_ns : hca->timer_ns;
     if (hca->short_of != NULL && hca->short_until_ns < deadline_ns)
         deadline_ns = hca->short_until_ns;
+    if (hca->lent_until_ns < deadline_ns && !soft_udp_has_left(hca->udp))
+        deadline_ns = hca->lent_until_ns;
     soft_lock_release(hca);
     return deadline_ns;
 }

@@ -199,6 +199,7 @@ enum soft_counter {
     SOFT_C_RX_BYTES,       /* payload delivered, the GRH not counted */
     SOFT_C_RX_CALLS,       /* recvmmsg calls that returned messages */
     SOFT_C_RX_SUPER,       /* UDP_GRO receives, each of 2 or more packets */
+    SOFT_C_RX_LEFT,        /* times that borrowed packets stayed where they were: soft_qp_lend */
     SOFT_C_RX_DELIVERED,   /* receive completions */
     SOFT_C_RX_ANY_ID,      /* packets over IPv4 whose ICRC fits another identification than 0 */
     SOFT_C_RX_OWN,         /* our own multicasts back, with a key that does not match itself */
@@ -445,7 +446,9 @@ struct soft_recv_wr {
  * From now on the HCA lends packets to this UD QP where it can: a completion names the payload in
  * the memory that the packet was fetched into, takes no posted receive, and has no wr_id. The
  * consumer may change the payload and the SOFT_LENT_ROOM bytes in front of it until it polls that
- * CQ again; meanwhile the HCA fetches no packets, so the consumer polls again soon. A packet that
+ * CQ again; meanwhile the HCA fetches no packets, so the consumer polls again soon. If it has not
+ * for 0.1 s and others poll, the HCA goes on in other memory, and lends no packets to anybody until
+ * the borrowed ones are back (SOFT_C_RX_LEFT). A packet that
  * another consumer's poll has fetched, a multicast and one from our own GID go to posted receives.
  * The HCA drops packets without a posted receive, or longer than it, in both cases.
  */

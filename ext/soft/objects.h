@@ -242,6 +242,7 @@ struct soft_hca {
     /* Packets that consumers have borrowed: the memory that they were fetched into stays as it is.
      * Packets of one flow and length have one GRH. */
     unsigned int lent;
+    int64_t lent_until_ns; /* then another consumer's poll fetches nevertheless; none: none tried */
     const struct soft_channel *poller; /* whose poll delivers packets now; NULL: nobody's */
     uint8_t grh[SOFT_LENT_GRHS][SOFT_ROCE_GRH_BYTES];
     unsigned int grh_count;
@@ -349,6 +350,8 @@ int soft_progress_receive(struct soft_hca *hca, const struct soft_cq *cq, unsign
 /* These report that the queue pair has filled its last buffer; and that it has new buffers, or has
  * ended. */
 void soft_progress_run_short(struct soft_qp *qp);
+/* Consumers have given so many borrowed packets back, or have ended. */
+void soft_progress_unlend(struct soft_hca *hca, unsigned int packets);
 void soft_progress_supply(const struct soft_qp *qp);
 /* Delivers one packet; a trusted packet comes from the loopback, which has no ICRC. */
 void soft_progress_take(struct soft_hca *hca, const struct soft_udp_packet *ip, bool trusted);

@@ -16,6 +16,7 @@
  * bucket holds in a row, and by one part of so many in the long run. */
 #define SUPPLY_NS        10000000
 #define SUPPLY_BUCKET_NS 80000000
+#define LENT_NS          100000000 /* a consumer that polls polls again within this time */
 #define SUPPLY_PART      8
 
 /* ---- send queues that wait ------------------------------------------------------------------- */
@@ -275,10 +276,40 @@ static int take_pending(struct soft_hca *hca, const struct soft_cq *cq, unsigned
     return packets;
 }
 
+/*
+ * Packets that consumers have borrowed keep the HCA from fetching. A consumer that does not poll
+ * for LENT_NS may keep them, but not the others from their packets: the HCA goes on in other
+ * memory, and lends nothing until all of these packets are back. So there are two memories at most.
+ */
+static bool goes_on(struct soft_hca *hca)
+{
+    int64_t now_ns;
+
+    if (hca->lent == 0 || soft_udp_has_left(hca->udp))
+        return true;
+    now_ns = soft_clock_ns();
+    if (now_ns >= hca->lent_until_ns && soft_udp_leave_memory(hca->udp)) {
+        soft_count_add(&hca->count, SOFT_C_RX_LEFT, 1);
+        return true;
+    }
+    if (hca->lent_until_ns == SOFT_NO_DEADLINE_NS || now_ns >= hca->lent_until_ns)
+        hca->lent_until_ns = now_ns + LENT_NS;
+    return false;
+}
+
+void soft_progress_unlend(struct soft_hca *hca, unsigned int packets)
+{
+    hca->lent -= packets;
+    if (hca->lent > 0 || hca->lent_until_ns == SOFT_NO_DEADLINE_NS)
+        return;
+    hca->lent_until_ns = SOFT_NO_DEADLINE_NS;
+    soft_udp_drop_left(hca->udp);
+}
+
 /* Fetches packets, unless consumers have borrowed some of the last ones. */
 static bool fetch(struct soft_hca *hca)
 {
-    if (hca->lent > 0 || soft_udp_pending(hca->udp))
+    if (soft_udp_pending(hca->udp) || !goes_on(hca))
         return false;
     hca->grh_count = 0;
     hca->grh_fits = false;

@@ -400,7 +400,8 @@ static bool may_lend(const struct soft_qp *qp, const struct soft_packet *p)
     const struct soft_hca *hca = qp->hca;
 
     return qp->lends && p->stays && hca->poller == qp->recv_cq->channel &&
-           p->roce.dest_qpn != SOFT_QPN_MCAST && (hca->grh_fits || hca->grh_count < SOFT_LENT_GRHS);
+           !soft_udp_has_left(hca->udp) && p->roce.dest_qpn != SOFT_QPN_MCAST &&
+           (hca->grh_fits || hca->grh_count < SOFT_LENT_GRHS);
 }
 
 static void pack_grh(uint8_t *to, const struct soft_udp_packet *ip)

@@ -74,6 +74,7 @@ struct soft_udp {
     size_t rx_segment_bytes; /* and of each of its packets but the last */
     struct soft_udp_packet rx_packet;
     uint8_t *rx_memory;
+    uint8_t *rx_left; /* the former memory: soft_udp_leave_memory */
     struct mmsghdr rx_message[RX_MESSAGES];
     struct iovec rx_iov[RX_MESSAGES];
     union soft_udp_address rx_from[RX_MESSAGES];
@@ -220,7 +221,8 @@ static void rearm_message(struct soft_udp *udp, unsigned int i)
     m->msg_flags = 0;
 }
 
-static int prepare_messages(struct soft_udp *udp)
+/* Makes memory for messages. */
+static int map_memory(struct soft_udp *udp)
 {
     void *memory = mmap(NULL, (size_t)RX_MESSAGES * RX_STRIDE_BYTES, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -228,10 +230,27 @@ static int prepare_messages(struct soft_udp *udp)
     if (memory == MAP_FAILED)
         return -ENOMEM;
     udp->rx_memory = memory;
+    for (unsigned int i = 0; i < RX_MESSAGES; i++)
+        udp->rx_iov[i].iov_base = udp->rx_memory + (size_t)i * RX_STRIDE_BYTES;
+    return 0;
+}
+
+static void unmap_memory(uint8_t **memory)
+{
+    if (*memory != NULL)
+        munmap(*memory, (size_t)RX_MESSAGES * RX_STRIDE_BYTES);
+    *memory = NULL;
+}
+
+static int prepare_messages(struct soft_udp *udp)
+{
+    int error = map_memory(udp);
+
+    if (error < 0)
+        return error;
     for (unsigned int i = 0; i < RX_MESSAGES; i++) {
         struct msghdr *m = &udp->rx_message[i].msg_hdr;
 
-        udp->rx_iov[i].iov_base = udp->rx_memory + (size_t)i * RX_STRIDE_BYTES;
         udp->rx_iov[i].iov_len = RX_MESSAGE_BYTES;
         m->msg_name = &udp->rx_from[i];
         m->msg_iov = &udp->rx_iov[i];
@@ -244,8 +263,8 @@ static int prepare_messages(struct soft_udp *udp)
 
 static void release(struct soft_udp *udp)
 {
-    if (udp->rx_memory != NULL)
-        munmap(udp->rx_memory, (size_t)RX_MESSAGES * RX_STRIDE_BYTES);
+    unmap_memory(&udp->rx_memory);
+    unmap_memory(&udp->rx_left);
     for (int i = 0; i < SOFT_UDP_OUTLETS; i++)
         if (udp->outlets[i].fd >= 0)
             close(udp->outlets[i].fd);
@@ -695,4 +714,24 @@ bool soft_udp_receive(struct soft_udp *udp)
     udp->rx_wanted = udp->rx_message[got - 1].msg_len >= RX_LONG_BYTES ? RX_FEW : RX_MESSAGES;
     soft_count_add(udp->count, SOFT_C_RX_CALLS, 1);
     return true;
+}
+
+bool soft_udp_leave_memory(struct soft_udp *udp)
+{
+    uint8_t *left = udp->rx_memory;
+
+    if (udp->rx_left != NULL || map_memory(udp) < 0)
+        return false;
+    udp->rx_left = left;
+    return true;
+}
+
+bool soft_udp_has_left(const struct soft_udp *udp)
+{
+    return udp->rx_left != NULL;
+}
+
+void soft_udp_drop_left(struct soft_udp *udp)
+{
+    unmap_memory(&udp->rx_left);
 }

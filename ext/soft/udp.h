@@ -127,4 +127,10 @@ bool soft_udp_pending(const struct soft_udp *udp);
 /* Fetches the next batch, once nothing is pending; false when the socket has nothing. */
 bool soft_udp_receive(struct soft_udp *udp);
 
+/* Keeps the packets of the last batch as they are until soft_udp_drop_left: the next one goes to
+ * other memory. False: such memory is kept already, or there is none. Nothing may be pending. */
+bool soft_udp_leave_memory(struct soft_udp *udp);
+bool soft_udp_has_left(const struct soft_udp *udp);
+void soft_udp_drop_left(struct soft_udp *udp);
+
 #endif

@@ -22,6 +22,23 @@ def build(directory: Path, python: Path = Path(sys.executable)) -> None:
     subprocess.run(script, env=os.environ | {"PYTHON": str(python)}, cwd="/", check=True)
 
 
+def build_by_pkg_config(directory: Path, python: Path = Path(sys.executable)) -> None:
+    """Compile them by the flags of pkg-config alone."""
+    where = [str(python), "-c", "import ipoibu; print(ipoibu.get_include())"]
+    include = subprocess.run(where, cwd="/", capture_output=True, text=True, check=True).stdout
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "ipoibu"],
+        env=os.environ | {"PKG_CONFIG_PATH": include.strip()},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    for name in ("echo", "generator"):
+        command = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", *flags]
+        command += [str(EXAMPLES / f"{name}.c"), "-o", str(directory / f"{name}.so")]
+        subprocess.run(command, check=True)
+
+
 def _traffic() -> ModuleType:
     spec = importlib.util.spec_from_file_location("c_device_traffic", EXAMPLES / "traffic.py")
     assert spec is not None

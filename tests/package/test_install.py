@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.c_example import EXAMPLES, build
+from tests.doubles.c_example import EXAMPLES, build, build_by_pkg_config
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "ipoibu/lab/machines"
@@ -101,7 +101,10 @@ def test_a_plain_environment_installs_and_runs(tmp_path: Path, without: str) -> 
         timeout=60,
     )
     assert "three came back from 10.0.0.2" in example.stdout
-    build(tmp_path, Path(python))
-    traffic = [python, str(EXAMPLES / "traffic.py"), str(tmp_path)]
-    done = subprocess.run(traffic, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "10000 packets came back\n"
+    for compile_examples in (build, build_by_pkg_config):
+        directory = tmp_path / compile_examples.__name__
+        directory.mkdir()
+        compile_examples(directory, Path(python))
+        traffic = [python, str(EXAMPLES / "traffic.py"), str(directory)]
+        done = subprocess.run(traffic, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout == "10000 packets came back\n"

@@ -34,7 +34,9 @@ struct soft_udp {
     struct soft_udp_slot slot[CABLE_BATCH];
     struct iovec iov[CABLE_BATCH][SOFT_UDP_SLOT_IOV];
     unsigned int rx_head, rx_next, rx_batch, rx_tail; /* kept, to take, fetched, arrived */
-    struct cable_packet *rx;                          /* CABLE_ROOM */
+    bool has_left;                                    /* packets from rx_left on are kept, too */
+    unsigned int rx_left;
+    struct cable_packet *rx; /* CABLE_ROOM */
     uint64_t overruns;
     uint64_t sent;
 };
@@ -153,7 +155,7 @@ static inline void cable_deliver(struct soft_udp *to, const struct cable_packet 
 {
     if (to == NULL || cable_chance(cable.lost))
         return;
-    if (to->rx_tail - to->rx_head == CABLE_ROOM) {
+    if (to->rx_tail - (to->has_left ? to->rx_left : to->rx_head) == CABLE_ROOM) {
         to->overruns++;
         return;
     }
@@ -232,6 +234,25 @@ bool soft_udp_receive(struct soft_udp *udp)
     udp->rx_batch =
         udp->rx_tail - udp->rx_head > 64 ? udp->rx_head + 64 : udp->rx_tail; /* a batch */
     return udp->rx_batch != udp->rx_head;
+}
+
+bool soft_udp_leave_memory(struct soft_udp *udp)
+{
+    if (udp->has_left)
+        return false;
+    udp->has_left = true;
+    udp->rx_left = udp->rx_head;
+    return true;
+}
+
+bool soft_udp_has_left(const struct soft_udp *udp)
+{
+    return udp->has_left;
+}
+
+void soft_udp_drop_left(struct soft_udp *udp)
+{
+    udp->has_left = false;
 }
 
 static inline void cable_join(struct soft_udp *a, struct soft_udp *b)

@@ -216,11 +216,45 @@ static void threads_share_an_hca_and_none_sleeps_for_ever(void)
     close_both(&a[0], &b[0]);
 }
 
+/* Other consumers get their packets, and what is borrowed stays as it is. */
+static void a_borrower_that_does_not_poll_keeps_its_packet_and_nobody_waiting(void)
+{
+    struct soft_cq *other;
+    struct soft_qp *qp;
+    uint8_t buffer[64];
+    struct soft_wc lent, wc;
+    struct end a, b;
+
+    open_both(&a, &b);
+    CHECK_EQUAL(soft_cq_create(b.hca, 4, &other), 0);
+    qp = qp_on(b.hca, other, 4);
+    post(qp, 5, buffer, sizeof(buffer));
+    soft_qp_lend(qp);
+    send_to(&a, a.peer, soft_qp_qpn(qp), "borrowed", 8);
+    await(other, 1, &lent);
+    CHECK(lent.flags & SOFT_WC_LENT);
+    for (int i = 0; i < 100; i++) { /* more than one memory has messages */
+        send_to(&a, a.peer, soft_qp_qpn(b.qp), "received", 8);
+        await(b.cq, 1, &wc);
+        CHECK(memcmp(b.frame[wc.wr_id] + 40, "received", 8) == 0);
+    }
+    send_to(&a, a.peer, soft_qp_qpn(qp), "copied..", 8);
+    await_counter(b.hca, SOFT_C_RX_DELIVERED, 102);
+    CHECK_EQUAL(counter(b.hca, SOFT_C_RX_LEFT), 1);
+    CHECK(memcmp(lent.lent, "borrowed", 8) == 0);
+    await(other, 1, &wc);
+    CHECK(!(wc.flags & SOFT_WC_LENT));
+    CHECK_EQUAL(wc.wr_id, 5);
+    CHECK(memcmp(buffer + 40, "copied..", 8) == 0);
+    close_both(&a, &b);
+}
+
 const struct test live_waiting[] = {
     TEST(a_packet_makes_the_descriptor_readable),
     TEST(packets_left_fetched_wake_the_other_cq),
     TEST(packets_wake_the_background_only_when_nobody_else_comes_for_them),
     TEST(a_poll_leaves_to_another_consumer_what_that_has_no_buffer_for),
     TEST(threads_share_an_hca_and_none_sleeps_for_ever),
+    TEST(a_borrower_that_does_not_poll_keeps_its_packet_and_nobody_waiting),
     {NULL, NULL},
 };

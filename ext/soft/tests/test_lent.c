@@ -5,6 +5,7 @@
 #define QKEY    0x0b1bu
 #define BUFFERS 16
 #define BYTES   64
+#define LENT_NS 100000000 /* of progress.c */
 
 /* A consumer at the far end, with a completion queue and a channel of its own. */
 struct consumer {
@@ -222,6 +223,62 @@ static void a_consumer_that_ends_gives_its_packets_back(void)
     close_link(&link);
 }
 
+/* Its packets stay as they are; the next ones go to posted receives until it has polled. */
+static void a_borrower_that_does_not_poll_delays_the_others_for_a_while_only(void)
+{
+    struct link link;
+    struct soft_wc borrowed, wc;
+
+    open_link(&link);
+    send_datagram(&link, &link.borrower, 'a', BYTES);
+    borrowed = poll_one(&link.borrower);
+    send_datagram(&link, &link.other, 'c', BYTES);
+    expect_none(&link.other);
+    CHECK_EQUAL(soft_hca_deadline_ns(link.pair.end[1].hca), cable_clock_ns + LENT_NS);
+    cable_clock_ns += LENT_NS - 1;
+    expect_none(&link.other);
+    cable_clock_ns++;
+    for (int i = 0; i < 3; i++) { /* and goes on, time after time */
+        wc = poll_one(&link.other);
+        expect_buffer(&link.other, &wc, (uint8_t)('c' + i));
+        CHECK_EQUAL(counted(&link.pair.end[1], SOFT_C_RX_LEFT), 1);
+        CHECK_EQUAL(soft_hca_deadline_ns(link.pair.end[1].hca), SOFT_NO_DEADLINE_NS);
+        send_datagram(&link, &link.borrower, (uint8_t)('x' + i), BYTES);
+        send_datagram(&link, &link.other, (uint8_t)('d' + i), BYTES);
+    }
+    wc = poll_one(&link.other);
+    expect_buffer(&link.other, &wc, 'f');
+    expect_lent(&borrowed, 'a');
+    for (int i = 0; i < 3; i++) {
+        wc = poll_one(&link.borrower); /* the first poll gives the packet back */
+        expect_buffer(&link.borrower, &wc, (uint8_t)('x' + i));
+    }
+    send_datagram(&link, &link.borrower, 'g', BYTES);
+    wc = poll_one(&link.borrower);
+    expect_lent(&wc, 'g');
+    CHECK_EQUAL(counted(&link.pair.end[1], SOFT_C_RX_LEFT), 1);
+    close_link(&link);
+}
+
+static void a_borrower_that_ends_after_all_leaves_nothing_behind(void)
+{
+    struct link link;
+    struct soft_wc wc;
+
+    open_link(&link);
+    send_datagram(&link, &link.borrower, 'a', BYTES);
+    wc = poll_one(&link.borrower);
+    expect_none(&link.other);
+    cable_clock_ns += LENT_NS;
+    expect_none(&link.other);
+    CHECK_EQUAL(counted(&link.pair.end[1], SOFT_C_RX_LEFT), 1);
+    expect_lent(&wc, 'a');
+    soft_qp_destroy(link.borrower.qp);
+    CHECK_EQUAL(soft_cq_destroy(link.borrower.cq), 0);
+    CHECK(!soft_udp_has_left(link.pair.end[1].hca->udp));
+    close_link(&link);
+}
+
 int main(void)
 {
     static const struct test tests[] = {
@@ -231,6 +288,8 @@ int main(void)
         TEST(what_another_poll_has_fetched_goes_to_posted_receives),
         TEST(a_packet_needs_a_receive_as_long_as_itself),
         TEST(a_consumer_that_ends_gives_its_packets_back),
+        TEST(a_borrower_that_does_not_poll_delays_the_others_for_a_while_only),
+        TEST(a_borrower_that_ends_after_all_leaves_nothing_behind),
     };
 
     return run_tests(tests, sizeof(tests) / sizeof(tests[0]));

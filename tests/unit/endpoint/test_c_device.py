@@ -19,7 +19,7 @@ from ipoibu import CDevice, UsageError
 from ipoibu.base.addr import PKey
 from ipoibu.fabric.memory import MemoryPort, MemorySwitch
 from tests.doubles.administered import Subnet, until
-from tests.doubles.c_example import EXAMPLES, Echo, Generator, build
+from tests.doubles.c_example import EXAMPLES, Echo, Generator, build, build_by_pkg_config
 
 BEFORE: Final = (PKey(0xFFFF),)
 MOVED: Final = (PKey(0x8003), PKey(0xFFFF))
@@ -46,6 +46,14 @@ def more_comes_back(generator: Generator) -> None:
 
 def test_the_examples_exchange_packets(built: Path) -> None:
     program = [sys.executable, str(EXAMPLES / "traffic.py"), str(built)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == ("10000 packets came back\n", 0), done.stderr
+
+
+def test_the_examples_compile_by_the_flags_of_pkg_config(tmp_path: Path) -> None:
+    """tests/package/test_install.py does it with an installed package."""
+    build_by_pkg_config(tmp_path)
+    program = [sys.executable, str(EXAMPLES / "traffic.py"), str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.returncode) == ("10000 packets came back\n", 0), done.stderr
 
