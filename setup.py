@@ -3,7 +3,7 @@
 
 Switches, from the environment (each 1 or unset):
 
-IPOIBU_SANITIZE   AddressSanitizer and UndefinedBehaviorSanitizer
+IPOIBU_SANITIZE   AddressSanitizer and UndefinedBehaviorSanitizer; "thread": ThreadSanitizer
 IPOIBU_COVERAGE   gcov
 IPOIBU_DEBUG      -O0 -g and assertions
 IPOIBU_WERROR     warnings are errors (CI)
@@ -90,8 +90,11 @@ def compiled() -> dict[str, list[str]]:
         compile_args += ["-O0", "-g", "-UNDEBUG"]
     else:
         compile_args += ["-O3", "-DNDEBUG"]
-    if switch("SANITIZE"):
-        sanitize = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
+    kind = {"": "", "0": "", "thread": "thread"}.get(
+        os.environ.get("IPOIBU_SANITIZE", ""), "address,undefined"
+    )
+    if kind:
+        sanitize = [f"-fsanitize={kind}", "-fno-omit-frame-pointer", "-g"]
         compile_args += sanitize
         link_args += sanitize
     if switch("COVERAGE"):

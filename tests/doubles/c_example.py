@@ -16,27 +16,43 @@ from ipoibu import CDevice, Endpoint
 EXAMPLES: Final = Path(__file__).parents[2] / "docs/examples/c-device"
 
 
+def _environment(**more: str) -> dict[str, str]:
+    """Return ours, without the sanitizer that tests/package/test_sanitized.py loads into Python."""
+    return {**os.environ, "LD_PRELOAD": "", **more}
+
+
 def build(directory: Path, python: Path = Path(sys.executable)) -> None:
     """Compile the examples as the package of that interpreter lets others do it."""
     script = ["sh", str(EXAMPLES / "build.sh"), str(directory)]
-    subprocess.run(script, env=os.environ | {"PYTHON": str(python)}, cwd="/", check=True)
+    subprocess.run(script, env=_environment(PYTHON=str(python)), cwd="/", check=True)
 
 
 def build_by_pkg_config(directory: Path, python: Path = Path(sys.executable)) -> None:
     """Compile them by the flags of pkg-config alone."""
     where = [str(python), "-c", "import ipoibu; print(ipoibu.get_include())"]
-    include = subprocess.run(where, cwd="/", capture_output=True, text=True, check=True).stdout
+    include = subprocess.run(
+        where, cwd="/", env=_environment(), capture_output=True, text=True, check=True
+    ).stdout
     flags = subprocess.run(
         ["pkg-config", "--cflags", "ipoibu"],
-        env=os.environ | {"PKG_CONFIG_PATH": include.strip()},
+        env=_environment(PKG_CONFIG_PATH=include.strip()),
         capture_output=True,
         text=True,
         check=True,
     ).stdout.split()
     for name in ("echo", "generator"):
-        command = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", *flags]
+        command = [
+            *os.environ.get("CC", "cc").split(),
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-pthread",
+            *flags,
+        ]
         command += [str(EXAMPLES / f"{name}.c"), "-o", str(directory / f"{name}.so")]
-        subprocess.run(command, check=True)
+        subprocess.run(command, env=_environment(), check=True)
 
 
 def _traffic() -> ModuleType:

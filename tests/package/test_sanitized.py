@@ -30,10 +30,25 @@ def runtime(name: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.builds
-@pytest.mark.timeout(3600)
-def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
-    source, package = tmp_path / "source", tmp_path / "source" / "ipoibu"
+RACE = """
+#include <pthread.h>
+static int n;
+static void *count(void *none) { for (int i = 0; i < 1000; i++) n++; return none; }
+void race(void)
+{
+    pthread_t a, b;
+    pthread_create(&a, 0, count, 0);
+    pthread_create(&b, 0, count, 0);
+    pthread_join(a, 0);
+    pthread_join(b, 0);
+}
+"""
+RACED = 66
+
+
+def sanitized_source(directory: Path, kind: str) -> Path:
+    """Build the package with a sanitizer in a copy of the tree."""
+    source, package = directory / "source", directory / "source" / "ipoibu"
     shutil.copytree(ROOT / "ext", source / "ext", ignore=shutil.ignore_patterns("_*.c", "build"))
     shutil.copytree(ROOT / "ipoibu", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copytree(ROOT / "bench" / "ceiling", source / "bench" / "ceiling")
@@ -42,10 +57,17 @@ def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
         cwd=source,
-        env=os.environ | {"IPOIBU_SANITIZE": "1", "IPOIBU_DEBUG": "1"},
+        env=os.environ | {"IPOIBU_SANITIZE": kind, "IPOIBU_DEBUG": "1"},
         check=True,
         capture_output=True,
     )
+    return source
+
+
+@pytest.mark.builds
+@pytest.mark.timeout(3600)
+def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
+    source = sanitized_source(tmp_path, "1")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         + ["-k", NOT_SANITIZED, "-m", "not serial"]  # serial tests depend on the speed of the code
@@ -64,4 +86,42 @@ def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
+    assert " passed" in done.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_threads_in_c_and_python_do_not_race(tmp_path: Path) -> None:
+    """A heavy flush, a close and an open in the middle of the traffic of threads in C, under Python.
+
+    ThreadSanitizer sees the accesses of our C and Cython and of the examples, and the locks of Python, whose
+    own accesses nobody instrumented. A race that is there shows that it would report one.
+    """
+    source = sanitized_source(tmp_path, "thread")
+    (tmp_path / "race.c").write_text(RACE)
+    thread = ["gcc", "-g", "-fsanitize=thread"]
+    library = tmp_path / "race.so"
+    subprocess.run(
+        [*thread, "-shared", "-fPIC", str(tmp_path / "race.c"), "-o", str(library)], check=True
+    )
+    environment = os.environ | {
+        "CC": " ".join(thread),
+        "PYTHONPATH": str(source),
+        "LD_PRELOAD": runtime("libtsan.so"),
+        "TSAN_OPTIONS": f"exitcode={RACED}",
+    }
+    racing = f"import ctypes; ctypes.CDLL({str(library)!r}).race()"
+    raced = subprocess.run([sys.executable, "-c", racing], env=environment, check=False)
+    assert raced.returncode == RACED
+    test = str(ROOT / "tests/unit/endpoint/test_c_device.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test],
+        cwd=source,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
+    assert "ThreadSanitizer" not in done.stdout + done.stderr
     assert " passed" in done.stdout
