@@ -4,7 +4,8 @@ python bench/datagram_sockets.py [--rounds N] [--mode connected]
 
 Two hosts of each kind stay up, and take turns in random order, second by second. It prints the ratios of
 `UdpSocket` in batches of 64 to the kernel's sockets: datagrams a second that arrive, of 64 and of 1400
-bytes, and the time of a request with its answer, blocking and by asyncio.
+bytes, the time of a request with its answer, blocking and by asyncio, and how often a thread of the asking
+host, of its program or of `ipoibu up`, goes to sleep for each (which another load hardly changes).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, Final
 
 from ipoibu.aio import UdpSocket, create_datagram_endpoint
@@ -31,7 +33,7 @@ from ipoibu.lab import NamespaceLab
 PORT: Final = 7000
 BATCH: Final = 64
 SECONDS: Final = 1.0
-WAYS: Final = ("rate 64", "rate 1400", "echo 64", "aecho 64")
+WAYS: Final = ("rate 64", "rate 1400", "echo 64", "aecho 64", "sleeps 64")
 
 
 class Kernel:
@@ -144,8 +146,22 @@ class Asked(asyncio.DatagramProtocol):
         """The other end is not there yet, or no longer."""
 
 
-def measure(ours: Kernel, what: str, size: int, role: str, ends: tuple[str, str]) -> Any:
-    """Play the role for a while: return datagrams a second that arrived, or the median time in us."""
+def sleeps(*processes: str) -> int:
+    """Return how often all threads of some processes have gone to sleep."""
+    count = 0
+    for process in processes:
+        for status in Path("/proc", process, "task").glob("*/status"):
+            with suppress(FileNotFoundError):  # the thread has ended
+                lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+                count += int(lines["voluntary_ctxt_switches"])
+    return count
+
+
+def measure(
+    ours: Kernel, what: str, size: int, role: str, ends: tuple[str, str], *, processes: list[str]
+) -> Any:
+    """Play the role for a while: return datagrams a second that arrived, the median time in us, or the
+    sleeps of a request."""
     data, end = bytes(size), time.perf_counter() + SECONDS
     if what == "aecho":
         ours.pause()
@@ -172,7 +188,7 @@ def measure(ours: Kernel, what: str, size: int, role: str, ends: tuple[str, str]
             except TimeoutError:
                 continue
         return None
-    times = []
+    times, before = [], sleeps(*processes)
     while time.perf_counter() < end:
         began = time.perf_counter()
         ours.send(data)
@@ -181,6 +197,8 @@ def measure(ours: Kernel, what: str, size: int, role: str, ends: tuple[str, str]
         except OSError:
             continue
         times.append(time.perf_counter() - began)
+    if what == "sleeps":
+        return (sleeps(*processes) - before) / len(times)
     return statistics.median(times) * 1e6
 
 
@@ -198,13 +216,15 @@ async def _by_asyncio(ours: Kernel, data: bytes, role: str, ends: tuple[str, str
     return statistics.median(protocol.times) * 1e6
 
 
-def work(stack: str, own: str, peer: str, mode: str) -> None:
+def work(stack: str, own: str, peer: str, daemon: str, mode: str) -> None:
     """Be a host: measure what the lines of the input say, and print the results."""
+    processes = ["self", daemon] if stack == "kernel" else ["self"]
     ours = Kernel(own, peer) if stack == "kernel" else Ours(own, peer, mode)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         role, what, size = line.split()
-        print(json.dumps(measure(ours, what, int(size), role, (own, peer))), flush=True)
+        said = measure(ours, what, int(size), role, (own, peer), processes=processes)
+        print(json.dumps(said), flush=True)
 
 
 class Pair:
@@ -216,7 +236,7 @@ class Pair:
         command = [sys.executable, __file__, "--mode", mode]
         for own, peer in (lab.hosts, lab.hosts[::-1]):
             worker = own.namespace.popen(
-                [*command, "--work", stack, str(own.ipv4.ip), str(peer.ipv4.ip)],
+                [*command, "--work", stack, str(own.ipv4.ip), str(peer.ipv4.ip), str(own.pid)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
@@ -241,7 +261,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mode", default="datagram")
     parser.add_argument("--way", action="append", choices=WAYS, help="only this one; repeatable")
-    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
         work(*given.work, given.mode)
@@ -256,9 +276,9 @@ def main() -> None:
             logs = [math.log(b / a) for a, b in zip(found["kernel"], found["aio"], strict=True)]
             ratio = math.exp(statistics.mean(logs))
             error = ratio * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
-            unit = "us" if "echo" in way else "/s"
+            unit = {"rate": "/s", "sleeps": "a request"}.get(way.split()[0], "us")
             shown = ", ".join(
-                f"{stack} {statistics.median(values):.0f} {unit}" for stack, values in found.items()
+                f"{stack} {statistics.median(values):.4g} {unit}" for stack, values in found.items()
             )
             print(f"{way:10} ratio {ratio:.2f} +- {error:.2f} ({shown})", flush=True)
 
