@@ -47,6 +47,7 @@ enum {
     SOURCES = 4,       /* of events: commands, fabric, and the device's two descriptors */
     CALM_WORK = 8,     /* packets, ended sends and commands between two sleeps, */
     CALM_BYTES = 4096, /* and bytes: no stream, but single requests and replies */
+    STREAM_PART = 8,   /* a direction with fewer of all bytes than one in so many is no stream */
 };
 
 /* Reads up to `max` packets of the device. The first packet after a sleep of a calm pump leaves
@@ -193,10 +194,18 @@ static int affordable_yields(uint64_t call_ns)
     return count < 1 ? 1 : count < BURST_YIELDS ? (int)count : BURST_YIELDS;
 }
 
-static uint64_t moved_bytes(const struct ipu_pump *pump)
+struct moved {
+    uint64_t tx_bytes, rx_bytes;
+};
+
+/* Returns what the pump has moved since it had moved `before`. */
+static struct moved moved_since(const struct ipu_pump *pump, struct moved before)
 {
-    return atomic_load_explicit(&pump->counters.tx_bytes, memory_order_relaxed) +
-           atomic_load_explicit(&pump->counters.rx_bytes, memory_order_relaxed);
+    const struct ipu_counters *now = &pump->counters;
+    return (struct moved){
+        .tx_bytes = atomic_load_explicit(&now->tx_bytes, memory_order_relaxed) - before.tx_bytes,
+        .rx_bytes = atomic_load_explicit(&now->rx_bytes, memory_order_relaxed) - before.rx_bytes,
+    };
 }
 
 /* Returns how long to poll for more work, now that there is none. */
@@ -204,10 +213,11 @@ static uint64_t look_ns(struct ipu_pump *pump, struct ipu_adaptive_poll *poll, u
 {
     if (!pump->adaptive)
         return pump->busy_poll_ns;
+    struct moved all = moved_since(pump, (struct moved){0});
     struct ipu_adaptive_poll_total moved = {
         .tx_packets = atomic_load_explicit(&pump->counters.tx_packets, memory_order_relaxed),
         .rx_packets = atomic_load_explicit(&pump->counters.rx_packets, memory_order_relaxed),
-        .bytes = moved_bytes(pump),
+        .bytes = all.tx_bytes + all.rx_bytes,
     };
     return ipu_adaptive_poll_ns(poll, moved, now_ns);
 }
@@ -218,25 +228,46 @@ static bool looks(const struct ipu_pump *pump, uint64_t call_ns)
     return pump->busy_poll_ns > 0 || (pump->adaptive && call_ns < IPU_SYSCALL_DEAR_NS);
 }
 
-/* Has huge pages under the frames from the first stream on. A pump that has not seen one, as on an
- * idle interface, needs a few frames, and leaves the memory of the others to the machine. The
- * caller has nothing to do just now, so the copy of a few pages delays nobody. */
-static void widen(struct ipu_pump *pump)
+/* Has huge pages under the frames of a direction from its first stream on. A pump that has not seen
+ * one, as on an idle interface, needs a few frames, and leaves the memory of the others to the
+ * machine. The caller has nothing to do just now, so the copy of a few pages delays nobody. */
+static void widen_tx(struct ipu_pump *pump)
 {
-    if (pump->is_wide)
+    if (pump->is_tx_wide)
         return;
-    pump->is_wide = true;
+    pump->is_tx_wide = true;
     ipu_slab_widen(&pump->tx);
     ipu_slab_widen(&pump->heads);
+}
+
+static void widen_rx(struct ipu_pump *pump)
+{
+    if (pump->is_rx_wide)
+        return;
+    pump->is_rx_wide = true;
     ipu_slab_widen(&pump->rx);
     ipu_slab_widen(&pump->connected.rx);
+}
+
+/* Widens the frames of each direction that is a stream. The acknowledgements of the other
+ * direction's stream are none. */
+static void widen_streams(struct ipu_pump *pump, struct moved since)
+{
+    uint64_t least = (since.tx_bytes + since.rx_bytes) / STREAM_PART;
+    if (least < BURST_BYTES)
+        least = BURST_BYTES;
+    if (since.tx_bytes >= least)
+        widen_tx(pump);
+    if (since.rx_bytes >= least)
+        widen_rx(pump);
 }
 
 static void *run(void *arg)
 {
     struct ipu_pump *pump = arg;
     struct ipu_adaptive_poll poll = {.direction = IPU_ADAPTIVE_POLL_NONE};
-    uint64_t look_until_ns = 0, rested_bytes = 0;
+    uint64_t look_until_ns = 0;
+    struct moved rested = {0};
     uint64_t call_ns = ipu_syscall_cost_ns();
     int burst = 0, yields = 0, yields_max = affordable_yields(call_ns);
     bool dry = false;
@@ -259,18 +290,17 @@ static void *run(void *arg)
             }
             look_until_ns = 0;
         }
-        uint64_t bytes = moved_bytes(pump);
-        if (bytes - rested_bytes >= BURST_BYTES)
-            widen(pump);
+        struct moved since = moved_since(pump, rested);
+        uint64_t bytes = since.tx_bytes + since.rx_bytes;
+        widen_streams(pump, since);
         /* Sleep and wake-up cost both ends more than a few polls do. */
-        if ((burst >= BURST_PACKETS || bytes - rested_bytes >= BURST_BYTES) &&
-            yields++ < yields_max) {
+        if ((burst >= BURST_PACKETS || bytes >= BURST_BYTES) && yields++ < yields_max) {
             sched_yield();
             continue;
         }
-        bool calm = burst <= CALM_WORK && bytes - rested_bytes <= CALM_BYTES;
+        bool calm = burst <= CALM_WORK && bytes <= CALM_BYTES;
         burst = yields = 0;
-        rested_bytes = bytes;
+        rested = moved_since(pump, (struct moved){0});
         sleep_until_work(pump, calm);
     }
     return NULL;
@@ -388,8 +418,10 @@ static int init_slabs(struct ipu_pump *pump, const struct frame_sizes *sizes)
         error = ipu_slab_init(&pump->heads, sizes->heads, sizes->head_len);
     if (error == 0 && sizes->rx_frames > 0)
         error = ipu_slab_init(&pump->rx, sizes->rx_frames, pump->recv_len);
-    if (error == 0 && pump->fabric->pins_memory)
-        widen(pump);
+    if (error == 0 && pump->fabric->pins_memory) {
+        widen_tx(pump);
+        widen_rx(pump);
+    }
     return error;
 }
 

@@ -60,7 +60,7 @@ int ipu_connection_init(struct ipu_pump *pump, uint32_t frames)
                               pump->tap_room + IPU_TX_ENCAP + IPU_VNET_LEN + IPU_VNET_PACKET_MAX);
     if (error < 0)
         return error;
-    if (pump->is_wide)
+    if (pump->is_rx_wide)
         ipu_slab_widen(&state->rx);
     error = pump->fabric->ops->memory(pump->fabric->self, state->rx.base, state->rx.len);
     if (error < 0)

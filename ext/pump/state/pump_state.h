@@ -99,7 +99,8 @@ struct ipu_pump {
     uint32_t tap_room;     /* bytes in front of each, and of messages: of the host side */
     struct ipu_slab heads; /* headers of segments, until their send has completed */
     struct ipu_slab rx;    /* frames posted to the fabric or being delivered */
-    bool is_wide;          /* the frames have asked for huge pages */
+    bool is_tx_wide;       /* the frames have asked for huge pages, those to send */
+    bool is_rx_wide;       /* and those to receive */
     struct ipu_neigh_table neigh;
     struct ipu_route_table route;
     struct ipu_route_answers answers;
