@@ -7,7 +7,7 @@
 #define LONG_BYTES  60000
 #define SHORT_BYTES 100
 
-/* As many as a Unix socket holds anywhere. */
+/* A Unix socket holds this many messages on every machine. */
 #define SOCKET_MESSAGES 8
 
 static struct soft_count count;
@@ -49,7 +49,7 @@ static void exchange(int messages, size_t bytes)
     }
 }
 
-/* Of trains with their rests, which come faster than the HCA fetches them. */
+/* The stream has trains with their rests, and comes faster than the HCA fetches. */
 static void a_stream_fills_the_memory_of_a_few_messages(void)
 {
     begin();
