@@ -46,7 +46,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping pr
                  qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
 # Programs of other people that examples/lab and the RDMA guide run.
-NIGHTLY_PACKAGES := nfs-common nfs-kernel-server open-iscsi qperf targetcli-fb
+NIGHTLY_PACKAGES := libfabric-bin nfs-common nfs-kernel-server open-iscsi qperf targetcli-fb
 
 NIGHTLY := $(addprefix nightly-,releases kernels other-kernels conform packages fuzz decoders mutation attack)
 .PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak soak-datagrams \
