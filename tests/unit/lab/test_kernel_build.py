@@ -146,6 +146,7 @@ def test_only_what_decides_about_the_bytes_is_in_the_key(builder: Builder) -> No
 
 
 FAILURE = "*linux) echo 'make: *** Error 1'; exit 2 ;"
+SILENT = "*linux) seq 200; exit 2 ;"
 NO_HOST = {
     "dpkg-query": 'case "$*" in *db:*) ;; *) echo 1 ;; esac',
     "apt-get": 'case "$*" in *install*) exit 1 ;; esac',
@@ -159,21 +160,37 @@ NO_HOST = {
         ({"apt-get": 'case "$*" in *download*) exit 1 ;; esac'}, 3, "no linux-source-9.9 9.9.1-1"),
         ({"patch": "exit 1"}, 3, "one.patch does not apply to linux-source-9.9 9.9.1-1"),
         ({"make": PROGRAMS["make"].replace("*linux)", FAILURE)}, 3, "the kernel did not build"),
+        ({"make": PROGRAMS["make"].replace("*linux)", SILENT)}, 3, "the kernel did not build"),
+        ({"strip": "echo no room >&2; exit 1"}, 3, "no room"),
         (NO_HOST, 1, "flex bison bc"),
     ],
-    ids=["archive", "download", "patch", "compiler", "host"],
+    ids=["archive", "download", "patch", "compiler", "silent", "strip", "host"],
 )
 def test_the_exit_status_says_whether_another_release_may_do(
     builder: Builder, programs: dict[str, str], status: int, said: str
 ) -> None:
     (builder.kernel / "patches").mkdir()
     (builder.kernel / "patches/one.patch").write_text("not applied\n")
+    builder.let_make_end()
     for name, script in {"patch": "", **programs}.items():
         builder.stand_in(name, script)
     build = builder.start()
     _, errors = build.communicate(timeout=PATIENCE_S)
     assert build.returncode == status, errors
     assert said in errors
+
+
+@pytest.mark.parametrize("failure", [FAILURE, SILENT])
+def test_a_build_that_fails_says_how_its_log_ends_and_where_it_is(
+    builder: Builder, failure: str
+) -> None:
+    builder.stand_in("make", PROGRAMS["make"].replace("*linux)", failure))
+    build = builder.start()
+    _, errors = build.communicate(timeout=PATIENCE_S)
+    kept = builder.directory / "cache/lab-kernel/failed.log"
+    assert f"its log is {kept}" in errors
+    lines = kept.read_text().splitlines()
+    assert errors.splitlines()[-10:][-len(lines) :] == lines[-10:]
 
 
 def has_ended(pidfd: int) -> bool:
