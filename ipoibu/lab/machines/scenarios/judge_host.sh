@@ -24,11 +24,6 @@ tried() { # WHAT COMMAND...
     printf '%s\t%s\n' "$what" "$answer" >>"/run/lab/behaviours-$LAB_NAME"
 }
 
-has_carrier() { # NETDEV
-    local up=0
-    { read -r up <"/sys/class/net/$1/carrier"; } 2>/dev/null && ((up))
-}
-
 # Modes: datagram; connected; mixed: only the kernel has connected mode; asking: ipoibu can ask for
 # connections, and the kernel cannot ask it; partition: datagram mode in the partition 0x8001.
 kernel_start() { # MODE
@@ -44,7 +39,7 @@ kernel_start() { # MODE
     ip link set ib0 up
     ip addr add "10.9.0.$LAB_INDEX/24" dev ib0
     ip addr add "fd00:9::$LAB_INDEX/64" dev ib0 nodad
-    until_true 10 "ib0 of the kernel" has_carrier ib0
+    kernel_ready
 }
 
 side_up() { # HOST MODE [OPTION...] of ipoibu
@@ -63,10 +58,7 @@ side_up() { # HOST MODE [OPTION...] of ipoibu
 
 side_again() { # HOST MODE: the host goes down and comes up; ipoibu gets another queue pair
     if [[ $1 == kernel ]]; then
-        ip link set ib0 down
-        ip link set ib0 up
-        ip addr replace "fd00:9::$LAB_INDEX/64" dev ib0 nodad
-        until_true 10 "ib0 of the kernel" has_carrier ib0
+        kernel_again
     else
         ib_kill
         side_up "$@"

@@ -37,11 +37,6 @@ opensm_up() { # GUID PRIORITY: its log is $LAB_NAME/opensm.log of the run
     echo "$!" >/run/opensm.pid
 }
 
-has_carrier() { # NETDEV
-    local up=0
-    { read -r up <"/sys/class/net/$1/carrier"; } 2>/dev/null && ((up))
-}
-
 kernel_up() { # MODE [P_KEY...]: ib0 of the kernel's ib_ipoib, and a child for each P_Key
     local pkey netdev batch=
     until_true 30 "ib0 of the kernel" test -e /sys/class/net/ib0
@@ -56,7 +51,7 @@ kernel_up() { # MODE [P_KEY...]: ib0 of the kernel's ib_ipoib, and a child for e
     done
     ip -batch - <<<"${batch}addr add 10.9.0.$LAB_INDEX/24 dev ib0
 addr add fd00:9::$LAB_INDEX/64 dev ib0 nodad"
-    until_true 30 "the carrier of ib0" has_carrier ib0
+    kernel_ready
 }
 
 ipoibu_up() { # FABRIC [OPTION...] of ipoibu
@@ -75,10 +70,7 @@ ipoibu_up() { # FABRIC [OPTION...] of ipoibu
 interface_again() { # KIND: ib0 goes away and comes back; ipoibu, which dies, gets another queue pair
     local options
     if [[ $1 == kernel ]]; then
-        ip link set ib0 down
-        ip link set ib0 up
-        ip addr replace "fd00:9::$LAB_INDEX/64" dev ib0 nodad
-        until_true 30 "the carrier of ib0" has_carrier ib0
+        kernel_again
         return
     fi
     mapfile -d '' -t options </tmp/ib0.options

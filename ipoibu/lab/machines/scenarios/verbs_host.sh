@@ -63,6 +63,22 @@ ib_kill() { # the daemon dies without a word to its peers
     wait "$ib_pid" || true
 }
 
+has_carrier() { # NETDEV
+    local up=0
+    { read -r up <"/sys/class/net/$1/carrier"; } 2>/dev/null && ((up))
+}
+
+kernel_ready() { # ib0 of the kernel's ib_ipoib has joined its broadcast group
+    until_true 30 "the carrier of ib0" has_carrier ib0
+}
+
+kernel_again() { # ib0 of the kernel goes down and comes up
+    ip link set ib0 down
+    ip link set ib0 up
+    ip addr replace "fd00:9::$LAB_INDEX/64" dev ib0 nodad # the IPv6 addresses go with the link
+    kernel_ready
+}
+
 # Sends so many echo requests one by one, and waits for each answer. For the last answers of several
 # requests ping itself waits two round trips only, which a busy machine exceeds.
 pings() { # COUNT [OPTION...] ADDRESS
