@@ -263,17 +263,17 @@ def build(release: str | None = None, flavour: str | None = None) -> Kernel:
     """
     release, flavour = chosen(release, flavour)
     candidates = default_releases() if release is None else [release]
-    for each in candidates:
+    for each, following in zip(candidates, [*candidates[1:], None], strict=True):
         status, path = _run_build(each, flavour)
         if status == 0:
             _failed(each, flavour).unlink(missing_ok=True)
             return load(path.parent)
-        if status != NO_SUCH_KERNEL or each == candidates[-1]:
+        if status != NO_SUCH_KERNEL or following is None:
             break
         _failed(each, flavour).touch()
         print(
-            f"lab-kernel: NO LINUX {each}, for the reason above: machines boot the next default release"
-            " until `ipoibu lab kernel build` succeeds",
+            f"lab-kernel: NO LINUX {each}, for the reason above: machines boot {following}"
+            f" until `ipoibu lab kernel build` has built {each}",
             file=sys.stderr,
             flush=True,
         )
