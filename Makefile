@@ -45,10 +45,11 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping pr
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
                  qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
-# Programs of other people that examples/lab and the RDMA guide run.
-NIGHTLY_PACKAGES := libfabric-bin nfs-common nfs-kernel-server open-iscsi qperf targetcli-fb
+# Programs of other people that examples/lab, examples/suites and the RDMA guide run.
+NIGHTLY_PACKAGES := libfabric-bin libopenmpi-dev nfs-common nfs-kernel-server open-iscsi \
+                    openmpi-bin qperf targetcli-fb ucx-utils
 
-NIGHTLY := $(addprefix nightly-,releases kernels other-kernels conform packages fuzz decoders mutation attack)
+NIGHTLY := $(addprefix nightly-,releases kernels other-kernels conform suites packages fuzz decoders mutation attack)
 .PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak soak-datagrams \
         lint format lab-kernel lab-zipapp virtual-machine venv build deps deps-test deps-nightly clean
 
@@ -142,6 +143,11 @@ nightly-other-kernels:
 nightly-conform: deps-test $(VENV)/.dev build
 	@for release in 6.1 6.12 7.3; do IPOIBU_LAB_KERNEL=$$release $(MAKE) --no-print-directory lab-kernel || exit; done
 	$(SUDO) $(PY) -m tests.lab.grading
+
+# Writes docs/findings/suites.md: what other projects' suites say of kernels and of ipoibu.
+nightly-suites: deps-test deps-nightly $(VENV)/.dev build
+	@for release in 6.1 6.12 7.3; do IPOIBU_LAB_KERNEL=$$release $(MAKE) --no-print-directory lab-kernel || exit; done
+	$(SUDO) $(PY) -m tests.lab.suites
 
 nightly-packages: deps-test $(VENV)/.dev build
 	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m nightly tests/package

@@ -7,7 +7,6 @@ A head has lines "Debian:" (its packages), "Run:" (commands; two more blanks go 
 
 from __future__ import annotations
 
-import re
 import shlex
 import subprocess
 import sys
@@ -17,11 +16,14 @@ from typing import Final
 
 import pytest
 
+from tests.lab.heads import head
+
 pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 
 TREE: Final = Path(__file__).parents[2]
 EXAMPLES: Final = TREE / "examples" / "lab"
 LINES_MAX: Final = 60
+KEYS: Final = ("Debian", "Run", "Expect", "Until")
 
 
 @dataclass(frozen=True)
@@ -32,21 +34,10 @@ class Example:
     until: tuple[str, str] | None  # package, version
 
 
-def head(file: Path) -> dict[str, list[str]]:
-    comment = re.match(r"#!/bin/bash\n((?:#.*\n)*)", file.read_text())
-    assert comment is not None, file
-    found: dict[str, list[str]] = {}
-    for line in comment[1].replace("\n#   ", " ").splitlines():
-        key, separator, value = line.removeprefix("# ").partition(": ")
-        if separator and key in ("Debian", "Run", "Expect", "Until"):
-            found.setdefault(key, []).append(value)
-    return found
-
-
 def examples() -> list[Example]:
     found = []
     for file in sorted(EXAMPLES.rglob("*.sh")):
-        said = head(file)
+        said = head(file, KEYS)
         expected = tuple((it[0], it[3:]) for it in said["Expect"])
         until = said.get("Until")
         since = None if until is None else (until[0].split()[0], until[0].split()[1])

@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 
 from tests.doubles.page_blocks import ROOT
-from tests.lab.test_examples import EXAMPLES, head
+from tests.lab.heads import head
+from tests.lab.test_examples import EXAMPLES, KEYS
 
 FINDINGS: Final = ROOT / "docs/findings"
 PARTS: Final = (
@@ -32,7 +33,7 @@ def rows() -> dict[str, str]:
 
 def commands() -> list[tuple[Path, str]]:
     files = sorted((EXAMPLES / "broken").glob("*.sh"))
-    return [(file, command) for file in files for command in head(file)["Run"]]
+    return [(file, command) for file in files for command in head(file, KEYS)["Run"]]
 
 
 def on_page(page: str) -> str:
@@ -56,6 +57,7 @@ def test_a_page_says_what_a_maintainer_asks(page: str) -> None:
 
 
 def test_every_page_of_the_findings_is_in_an_index() -> None:
-    indexes = "".join((FINDINGS / it).read_text("utf-8") for it in ("README.md", "conformance.md"))
+    names = ("README.md", "conformance.md", "suites.md")
+    indexes = "".join((FINDINGS / it).read_text("utf-8") for it in names)
     for page in FINDINGS.glob("*.md"):
         assert page.name == "README.md" or f"({page.name})" in indexes, page
