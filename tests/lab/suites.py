@@ -192,7 +192,7 @@ def main(names: list[str]) -> None:
         for run in suite.runs:
             print(suite.name, run.title, flush=True)
             outcomes[run] = perform(run)
-        store(suite, outcomes)
+            store(suite, outcomes)  # after each, so that an end in the middle keeps what there is
     subprocess.run([sys.executable, TREE / "docs/make/list_suites.py"], check=True)
 
 
