@@ -212,6 +212,24 @@ bool soft_udp_receive(struct soft_udp *socket)
     return false;
 }
 
+/* This socket has one memory: the HCA waits for borrowed packets. */
+bool soft_udp_leave_memory(struct soft_udp *socket)
+{
+    (void)socket;
+    return false;
+}
+
+bool soft_udp_has_left(const struct soft_udp *socket)
+{
+    (void)socket;
+    return false;
+}
+
+void soft_udp_drop_left(struct soft_udp *socket)
+{
+    (void)socket;
+}
+
 /* ---- the world ------------------------------------------------------------------------------- */
 
 static void post_receive(int which, int i)
