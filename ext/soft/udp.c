@@ -35,11 +35,12 @@
 #define RX_MESSAGES      64
 #define RX_MESSAGE_BYTES 65536
 /* We fetch long messages in smaller batches, or the first of them would leave the cache before we
- * read them; and so a sender that waits for an acknowledgement gets it sooner. A train and its rest
- * are long together: what counts is the mean. From short messages on the batches double, so that a
- * stream of both does not fill the memory of all messages. */
+ * read them; and so a sender that waits for an acknowledgement gets it sooner. After a short
+ * message we fetch some, and twice as many where they were all there: a stream of trains, whose
+ * rests are short, does not fill the memory of all messages. */
 #define RX_FEW        2
-#define RX_LONG_BYTES 8192
+#define RX_SOME       16
+#define RX_LONG_BYTES 16384
 /* Not a power of two, or all messages would start in the same few sets of the cache. */
 #define RX_STRIDE_BYTES  (RX_MESSAGE_BYTES + 17 * 64)
 #define RX_CONTROL_BYTES 128
@@ -303,7 +304,7 @@ int soft_udp_open(const struct soft_udp_config *config, struct soft_count *count
     udp->family = soft_is_ipv4(&config->gid) ? &soft_udp_ipv4 : &soft_udp_ipv6;
     udp->may_fragment = !config->sends_singly && !IN6_IS_ADDR_LINKLOCAL(&config->gid);
     udp->count = count;
-    udp->rx_wanted = RX_FEW;
+    udp->rx_wanted = RX_SOME;
     error = open_sockets(udp, config);
     if (error != 0) {
         release(udp);
@@ -704,15 +705,11 @@ bool soft_udp_pending(const struct soft_udp *udp)
 /* Returns how many messages to fetch after these. */
 static unsigned int next_wanted(const struct soft_udp *udp, unsigned int got)
 {
-    size_t bytes = 0;
-
-    for (unsigned int i = 0; i < got; i++)
-        bytes += udp->rx_message[i].msg_len;
-    if (bytes >= (size_t)got * RX_LONG_BYTES)
+    if (udp->rx_message[got - 1].msg_len >= RX_LONG_BYTES)
         return RX_FEW;
-    if (got < udp->rx_wanted || udp->rx_wanted > RX_MESSAGES / 2)
-        return udp->rx_wanted;
-    return 2 * udp->rx_wanted;
+    if (got < udp->rx_wanted || got < RX_SOME)
+        return RX_SOME;
+    return got > RX_MESSAGES / 2 ? RX_MESSAGES : 2 * got;
 }
 
 bool soft_udp_receive(struct soft_udp *udp)
