@@ -137,7 +137,7 @@ nightly-kernels: deps-test deps-nightly $(VENV)/.dev build lab-kernel
 	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/netns tests/unit
 
 nightly-other-kernels:
-	@for release in 6.1 7.3; do IPOIBU_LAB_KERNEL=$$release $(MAKE) --no-print-directory test-lab || exit; done
+	@for release in 6.1 6.12; do IPOIBU_LAB_KERNEL=$$release $(MAKE) --no-print-directory test-lab || exit; done
 
 # Writes docs/findings: what `ipoibu conform` says of kernels and of ipoibu.
 nightly-conform: deps-test $(VENV)/.dev build
