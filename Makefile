@@ -29,12 +29,12 @@ FUZZ_SECONDS ?= 3600
 HOURS        ?= 1
 
 RUN_PACKAGES  := python3-venv python3-dev gcc libc6-dev libisal2 libdeflate0 liburing-dev python3-pyverbs \
-                 libibverbs-dev ibverbs-providers
+                 libibverbs-dev ibverbs-providers iproute2 iputils-ping
 # `ipoibu bench` reports contenders that are not installed as absent.
 # Draws state machines for the site.
 DOCS_PACKAGES  := graphviz
 BENCH_PACKAGES := iproute2 iputils-ping iperf3 wireguard-go wireguard-tools fastd slirp4netns passt
-TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping procps tcpdump tshark iperf3 socat ethtool nftables iptables e2fsprogs \
+TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace procps tcpdump tshark iperf3 socat ethtool nftables iptables e2fsprogs \
                  util-linux clang libclang-rt-dev gdb fish zsh \
                  pkgconf podman runc catatonit uidmap slirp4netns passt \
                  rdma-core librdmacm-dev ibverbs-utils rdmacm-utils perftest \
@@ -46,11 +46,15 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace iproute2 iputils-ping pr
                  qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
 # Programs of other people that examples/lab, examples/suites and the RDMA guide run.
-NIGHTLY_PACKAGES := libfabric-bin libopenmpi-dev nfs-common nfs-kernel-server open-iscsi \
+NIGHTLY_PACKAGES := fio libfabric-bin libopenmpi-dev nfs-common nfs-kernel-server open-iscsi \
                     openmpi-bin qperf targetcli-fb ucx-utils
 
-NIGHTLY := $(addprefix nightly-,releases kernels other-kernels conform suites packages fuzz decoders mutation attack)
-.PHONY: help lab bench docs check check-c check-python test test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak soak-datagrams \
+# What a user of the examples and of the RDMA guide installs: the packages that they name.
+EXAMPLE_PACKAGES = $(shell sed -n 's/^# Debian: //p' examples/lab/*.sh examples/lab/broken/*.sh | tr -d ,) \
+                   $(shell sed -n '/^apt-get install/,/[^\\]$$/p' docs/use/rdma-guide.md | sed 's/apt-get install//' | tr -d '\\')
+
+NIGHTLY := $(addprefix nightly-,releases roots kernels other-kernels conform suites packages fuzz decoders mutation attack)
+.PHONY: help lab bench docs check check-c check-python test examples test-builds test-netns netns-spread netns-beside test-opensm test-lab nightly $(NIGHTLY) coverage soak soak-datagrams \
         lint format lab-kernel lab-zipapp virtual-machine venv build deps deps-test deps-nightly clean
 
 help:
@@ -123,6 +127,11 @@ test-opensm: deps-test $(VENV)/.dev build
 test-lab: deps-test $(VENV)/.dev build lab-kernel
 	$(SPREAD) $(BUSY) -m 'not serial and not nightly' tests/lab
 
+# With the packages that the examples and the RDMA guide name alone, beside those that ipoibu needs.
+examples: $(VENV)/.dev build
+	$(call install,$(EXAMPLE_PACKAGES))
+	$(SPREAD) $(BUSY) $(EXAMPLES) tests/lab/test_examples.py tests/lab/test_guide.py
+
 test: check
 	@for tier in builds netns opensm lab; do $(MAKE) --no-print-directory test-$$tier || exit; done
 
@@ -132,6 +141,10 @@ nightly: test $(NIGHTLY) soak soak-datagrams
 # All tiers, on a clone of this tree in a bare root of each release.
 nightly-releases: deps-test
 	@for suite in bookworm trixie; do $(SUDO) tests/package/on_release $$suite || exit; done
+
+# The examples and the RDMA guide, in a bare root of each release, with this machine's kernels.
+nightly-roots: deps-test $(VENV)/.run build
+	@for suite in bookworm trixie; do $(SUDO) tests/package/examples_on_release $$suite || exit; done
 
 nightly-kernels: deps-test deps-nightly $(VENV)/.dev build lab-kernel
 	$(SUDO) $(SPREAD) $(BUSY) -m nightly tests/lab tests/netns tests/unit

@@ -16,7 +16,7 @@ if [[ $LAB_NAME == a ]]; then
 	{"Dhcp6": {
 	  "interfaces-config": {"interfaces": ["ib0"]},
 	  "lease-database": {"type": "memfile", "persist": false},
-	  "subnet6": [{"subnet": "fd00:9::/64", "interface": "ib0",
+	  "subnet6": [{"id": 1, "subnet": "fd00:9::/64", "interface": "ib0",
 	               "pools": [{"pool": "fd00:9::1:0-fd00:9::1:fff"}]}]
 	}}
 	CONFIG

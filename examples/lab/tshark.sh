@@ -3,7 +3,7 @@
 #
 # tshark.sh: tshark in a reads ib0 as IPoIB, and what ib_ipoib sends below it, on vec0, as RoCEv2.
 #
-# Debian: tshark
+# Debian: tcpdump, tshark
 # Run: ipoibu lab --guests 2 --share examples/lab --run 'all=./tshark.sh'
 # Expect: a: ethertype:ip:icmp
 # Expect: a: eth:ethertype:ipv6:udp:infiniband:ethertype:arp

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# dhcpcd.sh: dhcpcd of Debian 12 opens no packet filter on an IPoIB interface, and so sends nothing.
+# dhcpcd.sh: dhcpcd opens no packet filter on an IPoIB interface, and so sends nothing.
 #
 # Debian: dhcpcd-base
 # Run: ipoibu lab --guests 1 --share examples/lab --run 'a=./broken/dhcpcd.sh'
 # Expect: a: ps_bpf_start_bpf: bpf_open: Invalid argument
 set -euo pipefail
 ip -4 address flush dev ib0
-! dhcpcd --ipv4only --waitip --noarp --timeout 10 ib0
+! dhcpcd --ipv4only --waitip --noarp --timeout 30 ib0

@@ -17,7 +17,8 @@ if [[ $LAB_NAME == a ]]; then
 	{"Dhcp4": {
 	  "interfaces-config": {"interfaces": ["ib0"], "dhcp-socket-type": "$1"},
 	  "lease-database": {"type": "memfile", "persist": false},
-	  "subnet4": [{"subnet": "10.9.0.0/24", "pools": [{"pool": "10.9.0.100-10.9.0.199"}]}]
+	  "subnet4": [{"id": 1, "subnet": "10.9.0.0/24",
+	               "pools": [{"pool": "10.9.0.100-10.9.0.199"}]}]
 	}}
 	CONFIG
     KEA_LOCKFILE_DIR=/tmp kea-dhcp4 -c /tmp/kea.conf &

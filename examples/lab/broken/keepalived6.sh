@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # keepalived6.sh: keepalived 2.2.7 of Debian 12 dies when it announces an IPv6 address on ib0: it copies
-# 20 bytes of hardware address into an option of 6 (https://github.com/acassen/keepalived/issues/2100).
+# 20 bytes of hardware address into the 8 of sll_addr (https://github.com/acassen/keepalived/issues/2100).
 #
 # Debian: keepalived
 # Until: keepalived 1:2.3

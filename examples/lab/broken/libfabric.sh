@@ -6,7 +6,7 @@
 #
 # Debian: libfabric-bin
 # Run: ipoibu lab --guests 2 --share examples/lab --run 'all=./broken/libfabric.sh'
-# Expect: a: fi_enable(): util/pingpong.c:1551, ret=-22
+# Expect: a: , ret=-22 (Invalid argument)
 # Expect: b: the other side has gone
 set -euo pipefail
 # shellcheck source=/dev/null
