@@ -144,7 +144,7 @@ def verbs() -> Extension:
 def ceiling() -> Extension:
     """The contender of the benchmark that does what the protocol demands, and nothing else."""
     own = ["ext/python/ceiling.pyx", *map(str, sorted(Path("bench/ceiling").glob("*.c")))]
-    packets = [f"ext/pump/packets/{name}.c" for name in ("coalesce", "segment")]
+    packets = [f"ext/pump/packets/{name}.c" for name in ("coalesce", "mss", "segment")]
     return extension("bench._ceiling", [*own, *packets, *c_files(("core", "soft"))], ["dl"])
 
 

@@ -135,6 +135,7 @@ cdef class TunPacketDevice:
     The pump that receives uses this object: it reads the first queue, `fd`, and writes each flow to the
     flow's own queue. `others` are for further pumps, each of which reads one queue of `more`. `offload`
     names the offloads of the TUN (ipoibu/host/tun.py), by which super-frames pass in both directions.
+    The interface of an `owned` TUN has the limits that `ipoibu.host.kernel_interface` sets.
     """
 
     cdef int[IPU_TX_QUEUES_MAX] fds
@@ -142,8 +143,10 @@ cdef class TunPacketDevice:
     cdef ipu_device *device  # of the class below
     cdef readonly tuple offload  #: tuple[str, ...]
     cdef readonly tuple others  #: tuple[Self, ...]
+    cdef readonly bint owned
 
-    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
+    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = (),
+                  bint owned=False):
         cdef tuple rest = tuple(more)
         if len(rest) >= IPU_TX_QUEUES_MAX:
             raise ValueError(f"a TUN has 1 to {IPU_TX_QUEUES_MAX} queues here, not {1 + len(rest)}")
@@ -151,7 +154,8 @@ cdef class TunPacketDevice:
         for i, queue in enumerate((fd, *rest)):
             self.fds[i] = queue
         self.offload = tuple(offload)
-        self.others = tuple(type(self)(other, self.offload) for other in rest)
+        self.owned = owned
+        self.others = tuple(type(self)(other, self.offload, (), owned) for other in rest)
 
     @property
     def fd(self) -> int:
@@ -167,7 +171,8 @@ cdef class TunDevice(TunPacketDevice):
 
     cdef ipu_tun tun
 
-    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
+    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = (),
+                  bint owned=False):
         check(ipu_tun_init(&self.tun, self.fds, self.count, kinds_of(self.offload)), "queues")
         self.device = &self.tun.device
 
@@ -186,7 +191,8 @@ cdef class TapDevice(TunPacketDevice):
     cdef TapDevice trunk  # of a VLAN
     cdef uint16_t vlan
 
-    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
+    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = (),
+                  bint owned=False):
         if self.count > 1:
             raise ValueError("a TAP has one queue here")
         ipu_tap_init(&self.tap, fd, kinds_of(self.offload))
@@ -255,7 +261,8 @@ cdef class TunRing(TunPacketDevice):
 
     cdef ipu_tun_ring *tun
 
-    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = ()):
+    def __cinit__(self, int fd, offload: Iterable[str] = (), more: Iterable[int] = (),
+                  bint owned=False):
         cdef bint always = ipu_syscall_cost_ns() >= IPU_SYSCALL_DEAR_NS
         check(ipu_tun_ring_create(self.fds, self.count, kinds_of(self.offload), always, &self.tun),
               "io_uring")

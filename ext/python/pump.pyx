@@ -232,6 +232,7 @@ cdef extern from "pump/loop/pump.h" nogil:
         ipu_device *device
         uint32_t mtu
         uint32_t device_mtu
+        uint32_t tcp_packet_bytes
         uint32_t tx_frames
         uint32_t rx_frames
         uint32_t connected_frames
@@ -383,8 +384,8 @@ cdef class Pump:
     cdef readonly uint64_t commands_dropped
 
     def __cinit__(self, fabric: _Native, device: _Native, *, uint32_t mtu, uint32_t device_mtu=0,
-                  uint32_t tx_frames=0, uint32_t rx_frames=1024, uint32_t connected_frames=0,
-                  uint32_t frames_halved=0,
+                  uint32_t tcp_packet_bytes=0, uint32_t tx_frames=0, uint32_t rx_frames=1024,
+                  uint32_t connected_frames=0, uint32_t frames_halved=0,
                   uint32_t neigh_max=131072, uint32_t route_max=131072, uint32_t ah_max=16384,
                   uint32_t route_answer_max=65536, uint32_t resolution_parts=1,
                   uint32_t command_bytes=1 << 20, uint32_t event_bytes=1 << 20,
@@ -397,6 +398,7 @@ cdef class Pump:
         config.device = <ipu_device *>PyCapsule_GetPointer(self.device, IPU_DEVICE_CAPSULE)
         config.mtu = mtu
         config.device_mtu = device_mtu
+        config.tcp_packet_bytes = tcp_packet_bytes
         config.connected_frames = connected_frames
         self.connections = {}
         config.tx_frames = tx_frames

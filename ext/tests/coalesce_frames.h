@@ -174,7 +174,7 @@ static struct frame tcp_packet(struct tcp tcp)
     return frame;
 }
 
-static struct frame udp_packet(bool v6, uint16_t id, uint16_t port, uint32_t payload)
+static inline struct frame udp_packet(bool v6, uint16_t id, uint16_t port, uint32_t payload)
 {
     uint32_t start = v6 ? 40 : 20, len = start + 8 + payload;
     struct frame frame = frame_new(NULL, 0);
@@ -201,13 +201,13 @@ struct batch {
     int n;
 };
 
-static void put(struct batch *batch, struct frame frame)
+static inline void put(struct batch *batch, struct frame frame)
 {
     CHECK(batch->n < 512);
     batch->frames[batch->n++] = frame;
 }
 
-static void run(struct batch *batch, uint32_t kinds)
+static inline void run(struct batch *batch, uint32_t kinds)
 {
     static struct ipu_coalesce coalesce;
     forget();

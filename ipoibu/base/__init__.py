@@ -5,6 +5,7 @@ Where to look:
 
 - `addr`: GIDs, hardware addresses, P_Keys and MACs as frozen values
 - `ib`: what layers say to each other about ports, partitions and destinations
+- `trains`: which frames of TCP leave as one train
 - `route`: routes as values, in the form of the C core
 - `limits`: every cap and timer, with unit and source
 - `c_limits`: the numbers of the C core that Python needs, too

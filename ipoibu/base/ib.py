@@ -109,6 +109,8 @@ class PortInfo:
 
     `datagram_bytes` is the longest UD message, where it may have any length; None: an InfiniBand MTU.
 
+    `train_bytes` bounds a train, by which datagrams of one size leave together; 0: each leaves by itself.
+
     `guid` is the port GUID in the form of the GID's low 64 bits (A3); `link_layer` is "InfiniBand" or
     "Ethernet", as in `rdma link`, or "iWARP", whose MTU is that of the mesh (docs/use/mesh.md); `netdev` is
     the net device below, if there is one; `gid_by` says why the GID is this address, if the routes to the
@@ -123,6 +125,7 @@ class PortInfo:
     link_layer: str
     netdev: str | None
     datagram_bytes: int | None = None
+    train_bytes: int = 0
     gid_by: str | None = None
 
     @property

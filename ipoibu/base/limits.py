@@ -387,8 +387,13 @@ SOFT_ROUTES_S: Final = 5.0  # time between two looks at these routes
 SOFT_OWN_ROUTES_S: Final = 1.0  # the same for the device's routes to groups and to its link
 SOFT_CARRIER_LOOK_S: Final = 0.2  # who looks at a port at least so often wants to know at once
 SOFT_MOVED_S: Final = 3.0  # without our address, beside another one: a renewal by DHCP takes less
+SOFT_TRAIN_BYTES: Final = 65507  # ext/soft/udp.c: the longest payload of UDP over IPv4
+SOFT_DATAGRAM_HEADER_BYTES: Final = 24  # BTH 12, DETH 8, ICRC 4
 SUPERFRAME_HEADER_BYTES: Final = 16  # vnet header 10, padding 2, encapsulation 4
-SUPERFRAME_BYTES_MAX: Final = SUPERFRAME_HEADER_BYTES + 65536  # Linux GSO_LEGACY_MAX_SIZE
+KERNEL_FRAME_BYTES: Final = 65536  # Linux GSO_LEGACY_MAX_SIZE
+KERNEL_TCP_ROOM_BYTES: Final = 193  # of a frame: Linux MAX_TCP_HEADER + 1 at least; 321 with WLAN
+UDP_FRAME_BYTES: Final = 64000  # frames of UDP up to here stay whole: whole-super-frames.md
+SUPERFRAME_BYTES_MAX: Final = SUPERFRAME_HEADER_BYTES + KERNEL_FRAME_BYTES
 
 # Queue pairs of a program that sends datagrams itself (`fabric.raw_queue_pair`)
 RAW_SENDS: Final = 32  # datagrams under way

@@ -69,14 +69,14 @@ def _device(tun: Tun) -> TunPacketDevice:
     if tun.is_tap:
         return TapDevice(tun.fd, tun.offload)
     try:
-        return TunRing(tun.fd, tun.offload, tun.more)
+        return TunRing(tun.fd, tun.offload, tun.more, tun.owned)
     except OSError as error:
         _log.info(
             "%s: the pump makes a system call for each packet of the TUN, as io_uring failed: %s",
             tun.name,
             error,
         )
-        return TunDevice(tun.fd, tun.offload, tun.more)
+        return TunDevice(tun.fd, tun.offload, tun.more, tun.owned)
 
 
 def _join(device: TunPacketDevice, trunk: TunPacketDevice, vlan: int) -> TapDevice:

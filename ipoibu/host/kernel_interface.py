@@ -17,10 +17,12 @@ from ipoibu.base.limits import (
     ADDRESSES_MAX,
     IP_PACKET_MAX_BYTES,
     IPV6_MIN_MTU,
+    KERNEL_FRAME_BYTES,
     TX_RING_BYTES,
     TX_RING_MAX_PACKETS,
     TX_RING_MIN_PACKETS,
 )
+from ipoibu.base.trains import tcp_frames
 from ipoibu.host.namespace import HERE, Namespace
 from ipoibu.host.netlink import (
     IFA_F_STABLE_PRIVACY,
@@ -47,7 +49,8 @@ class RouteSpec:
 @dataclass(frozen=True, slots=True)
 class InterfaceSpec:
     """The configuration of an interface. `mtu_bytes` is the IP MTU that the link carries,
-    `datagram_mtu_bytes` that of its datagrams if it is another one: in connected mode."""
+    `datagram_mtu_bytes` that of its datagrams if it is another one: in connected mode. `train_bytes` bounds
+    what leaves as one train (`PortInfo.train_bytes`)."""
 
     name: str
     mtu_bytes: int
@@ -56,6 +59,15 @@ class InterfaceSpec:
     routes: Sequence[RouteSpec] = ()
     datagram_mtu_bytes: int | None = None
     takes_superframes: bool = True
+    train_bytes: int = 0
+
+    @property
+    def frame_bytes(self) -> tuple[int, int]:
+        """The longest frames of IPv4 and of IPv6 that the kernel shall make."""
+        frames = tcp_frames(self.mtu_bytes, self.train_bytes) if self.takes_superframes else None
+        if frames is None:
+            return KERNEL_FRAME_BYTES, KERNEL_FRAME_BYTES
+        return frames.ipv4_bytes, frames.ipv6_bytes
 
     @property
     def ring_packets(self) -> int:
@@ -133,11 +145,12 @@ class KernelInterface:
             self.note_mode(link)  # else mode 3 may be the kernel's own
 
     def configure(self) -> None:
-        """Set MTU and queue length, then the state up, then addresses and routes; raise the kernel's
-        errors."""
+        """Set MTU, queue length and the longest frames, then the state up, then addresses and routes; raise
+        the kernel's errors."""
         self.spec.check()
         netlink, index = self._netlink, self.index
         netlink.set_link(index, mtu_bytes=self.spec.mtu_bytes, txqueuelen=self.spec.ring_packets)
+        self._limit_frames()
         if self.spec.ipv6:
             try:
                 self._settle_mode()
@@ -161,6 +174,23 @@ class KernelInterface:
             netlink.add_address(index, address)
         for route in self.spec.routes:
             netlink.add_route(index, route.network, route.via)
+
+    def _limit_frames(self) -> None:
+        """Have the kernel make frames of TCP that leave as one train each, where it can."""
+        wanted = self.spec.frame_bytes
+        try:
+            self._netlink.set_link(self.index, frame_bytes=wanted)
+            link = self._netlink.link(self.index)
+        except LinkError as error:
+            _log.debug("%s: the kernel does not limit its frames: %s", self.spec.name, error)
+            return
+        if link is not None and link.frame_bytes != wanted[1]:
+            _log.debug(
+                "%s: the kernel's frames have %s bytes, not %d: it does not limit them",
+                self.spec.name,
+                link.frame_bytes,
+                wanted[1],
+            )
 
     def note_mode(self, link: Link) -> None:
         """Note the administrator's addr_gen_mode: the link has had IPv6 since ipoibu set it up.
@@ -328,7 +358,10 @@ class KernelInterface:
         had_bytes = self.spec.mtu_bytes
         _log.warning("%s: the link's MTU is %d now, not %d", self.spec.name, mtu_bytes, had_bytes)
         had_packets = self.spec.ring_packets
+        had_frames = self.spec.frame_bytes
         self.spec = replace(self.spec, mtu_bytes=mtu_bytes)
+        if self.spec.frame_bytes != had_frames:
+            self._limit_frames()
         if self.spec.ring_packets != had_packets:
             self._netlink.set_link(self.index, txqueuelen=self.spec.ring_packets)
         if link.mtu_bytes == had_bytes or link.mtu_bytes > mtu_bytes:

@@ -18,7 +18,9 @@ _IFLA_TXQLEN: Final = 13
 _IFLA_LINKINFO: Final = 18
 _IFLA_AF_SPEC: Final = 26
 _IFLA_NET_NS_FD: Final = 28
+_IFLA_GSO_MAX_SIZE: Final = 41
 _IFLA_ALLMULTI: Final = 61  # since Linux 6.0
+_IFLA_GSO_IPV4_MAX_SIZE: Final = 63  # since Linux 6.3; before, the other is that of IPv4, too
 _IFLA_INFO_KIND: Final = 1
 _IFLA_INFO_DATA: Final = 2
 _VETH_INFO_PEER: Final = 1  # linux/veth.h
@@ -43,6 +45,7 @@ class LinkEntry:
     counts_allmulti: bool
     forwards_ipv6: bool
     addr_gen_mode: int | None
+    frame_bytes: int | None  # the longest frame of IPv6
 
 
 def link_request(of: str | int) -> bytes:
@@ -59,12 +62,21 @@ def link_change(
     change: int = 0,
     mtu_bytes: int | None = None,
     txqueuelen: int | None = None,
+    frame_bytes: tuple[int, int] | None = None,
     master: int | None = None,
     addr_gen_mode: int | None = None,
 ) -> bytes:
-    """Return the body of a message that changes the flags in `change`, and what is not None."""
+    """Return the body of a message that changes the flags in `change`, and what is not None;
+    `frame_bytes` are the longest frames of IPv4 and of IPv6."""
     body = _HEADER.pack(0, 0, index, flags, change)
-    numbers = ((_IFLA_MTU, mtu_bytes), (_IFLA_TXQLEN, txqueuelen), (_IFLA_MASTER, master))
+    ipv4_bytes, ipv6_bytes = frame_bytes or (None, None)
+    numbers = (
+        (_IFLA_MTU, mtu_bytes),
+        (_IFLA_TXQLEN, txqueuelen),
+        (_IFLA_MASTER, master),
+        (_IFLA_GSO_MAX_SIZE, ipv6_bytes),
+        (_IFLA_GSO_IPV4_MAX_SIZE, ipv4_bytes),
+    )
     for number, value in numbers:
         if value is not None:
             body += u32(number, value)
@@ -109,6 +121,7 @@ def read_link(data: bytes, offset: int) -> LinkEntry:
         # The first of the sysctls is `forwarding`.
         bool(_number(ipv6.get(_IFLA_INET6_CONF, b"")[: _NUMBER.size])),
         None if mode is None else mode[0],
+        _number(found.get(_IFLA_GSO_MAX_SIZE)),
     )
 
 

@@ -115,7 +115,8 @@ class Link:
     `is_router` says whether it forwards IPv6 packets, `receives_all` whether a program wants all multicast
     groups: a multicast router, a packet socket (both since Linux 6.0), or `ip link set allmulticast on`.
     `addr_gen_mode` is the sysctl of that name, None if the interface has no IPv6. `was_down` says whether
-    the interface has been down since the listing before, even if it is up.
+    the interface has been down since the listing before, even if it is up. `frame_bytes` is the longest
+    frame (super-frame) of IPv6 that the kernel gives it, None where the kernel does not say.
     """
 
     index: int
@@ -128,6 +129,7 @@ class Link:
     receives_all: bool = False
     addr_gen_mode: int | None = None  # IN6_ADDR_GEN_MODE_*
     was_down: bool = False
+    frame_bytes: int | None = None
 
     @property
     def carries_ipv6(self) -> bool:
@@ -163,6 +165,7 @@ class Netlink(NetlinkSocket):
             master=link.master,
             receives_all=bool(link.flags & IFF_ALLMULTI) or link.counts_allmulti,
             addr_gen_mode=link.addr_gen_mode,
+            frame_bytes=link.frame_bytes,
         )
 
     def set_link(
@@ -172,10 +175,12 @@ class Netlink(NetlinkSocket):
         up: bool | None = None,
         mtu_bytes: int | None = None,
         txqueuelen: int | None = None,
+        frame_bytes: tuple[int, int] | None = None,
         master: int | None = None,
         kernel_link_local: bool = True,
     ) -> None:
-        """Change the given settings; with `kernel_link_local` False the kernel generates no link-local
+        """Change the given settings; `frame_bytes` are the longest frames of IPv4 and of IPv6, which old
+        kernels ignore, wholly or for IPv4. With `kernel_link_local` False the kernel generates no link-local
         address."""
         body = link_change(
             index,
@@ -183,6 +188,7 @@ class Netlink(NetlinkSocket):
             change=0 if up is None else IFF_UP,
             mtu_bytes=mtu_bytes,
             txqueuelen=txqueuelen,
+            frame_bytes=frame_bytes,
             master=master,
             addr_gen_mode=None if kernel_link_local else IN6_ADDR_GEN_MODE_NONE,
         )

@@ -72,7 +72,8 @@ class Tun(Closing):
     `more` of its further queues.
 
     `offload` lists the work that the kernel leaves to the reader: "csum" (checksums), "tso4", "tso6",
-    "ecn", "uso4" and "uso6" (super-frames of TCP and UDP).
+    "ecn", "uso4" and "uso6" (super-frames of TCP and UDP). The interface of one that is not `owned` is the
+    administrator's to configure.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Tun(Closing):
     offload: tuple[str, ...]
     more: tuple[int, ...] = ()
     is_tap: bool = False
+    owned: bool = True
 
     @classmethod
     def open(
@@ -102,7 +104,9 @@ class Tun(Closing):
         Raises `NoSuchDevice` (no such interface), `NotPermitted` (another user's), `UsageError` (not a
         persistent TUN, or other queues), `LinkError` (another process uses it).
         """
-        return cls._make(name, _join_queue, super_frames, queues, False)
+        tun = cls._make(name, _join_queue, super_frames, queues, False)
+        tun.owned = False
+        return tun
 
     @classmethod
     def adopt(
@@ -125,7 +129,9 @@ class Tun(Closing):
                 raise LinkError(f"{name}: there are {len(fds)} queues of it, not {queues}")
             for fd in fds:
                 _check_queue(fd, name, is_multi=queues > 1, persistent=persistent, tap=tap)
-            return cls._of(name, fds, super_frames, tap)
+            tun = cls._of(name, fds, super_frames, tap)
+            tun.owned = not persistent
+            return tun
         except BaseException:
             for fd in fds:
                 os.close(fd)

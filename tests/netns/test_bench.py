@@ -129,7 +129,9 @@ def test_tcp_has_the_metrics_of_its_rfc() -> None:
         assert each["bdp_bytes"] > 0
     told = report["details"]["datagram"][0]["transfer"]
     assert told["sent"] >= told["bytes"] > 0
-    assert told["mss"] == 2044 - 52  # headers of IPv4 and TCP, and its time stamps
+    assert (
+        told["mss"] == 2016 - 52
+    )  # a train of full packets; headers of IPv4 and TCP, and its time stamps
     assert "TCP, 2 streams" in table(report)
 
 

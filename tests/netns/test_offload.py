@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import select
 import socket
@@ -29,6 +30,7 @@ Sh = Callable[[Host, str], str]
 Until = Callable[..., Any]
 
 MTU = 2044
+TCP_PACKET = 2016  # 32 of them fill a train, and 32 of the MTU do not fit
 SUPER_FRAMES = ["csum", "tso4", "tso6", "ecn", "uso4", "uso6"]  # Linux 6.2 and later
 UDP_SEGMENT, UDP_GRO = 103, 104
 ETH_P_ALL = 3
@@ -86,7 +88,7 @@ def test_the_fabric_carries_packets_of_the_mtu(lab: NamespaceLab, tmp_path: Path
         lengths.append(length)
         at += 16 + kept
     assert len(lengths) == 2000
-    assert max(lengths) == 40 + 4 + MTU
+    assert max(lengths) == 40 + 4 + TCP_PACKET
     done = subprocess.run(
         [*TCPDUMP, "-nvvr", str(file)], capture_output=True, text=True, check=True
     )
@@ -94,6 +96,31 @@ def test_the_fabric_carries_packets_of_the_mtu(lab: NamespaceLab, tmp_path: Path
     assert done.stdout.count("(correct)") > 1900
     assert "incorrect" not in done.stdout
     assert "bad cksum" not in done.stdout
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_a_connection_and_its_frames_are_made_for_trains(lab: NamespaceLab, family: str) -> None:
+    """The routes are untouched: the other end's SYN names a smaller MSS than it was sent with."""
+    first, second = lab.hosts
+    for host in lab.hosts:
+        (link,) = json.loads(host.run(["ip", "-d", "-j", "link", "show", "dev", "ib0"]).stdout)
+        assert link["gso_max_size"] == 64344
+        assert "advmss" not in host.run(["ip", "route", "show", "dev", "ib0"]).stdout
+    address = str(getattr(second, family).ip)
+    headers = (20 if family == "ipv4" else 40) + 20 + 12
+    with (
+        second.socket(family_of(address), socket.SOCK_STREAM) as server,
+        first.socket(family_of(address), socket.SOCK_STREAM) as client,
+    ):
+        server.bind((address, 0))
+        server.listen()
+        for end in (server, client):
+            end.settimeout(60)
+        client.connect(server.getsockname())
+        with server.accept()[0] as accepted:
+            for end in (client, accepted):
+                mss = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+                assert mss == TCP_PACKET - headers
 
 
 def test_without_offload_the_kernel_cuts_the_stream_itself(bare: NamespaceLab) -> None:

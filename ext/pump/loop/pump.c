@@ -531,6 +531,7 @@ static int set_up(struct ipu_pump *pump, const struct ipu_pump_config *config)
         error = register_memory(pump);
     if (error == 0)
         error = post_receives(pump);
+    pump->coalesce.tcp_packet_bytes = config->tcp_packet_bytes;
     return error;
 }
 

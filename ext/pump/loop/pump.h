@@ -22,6 +22,7 @@ struct ipu_pump_config {
     struct ipu_device *device;
     uint32_t mtu;              /* largest IP packet by datagram, at most fabric->mtu - 4 */
     uint32_t device_mtu;       /* largest IP packet of the device; 0: mtu, or connected mode's */
+    uint32_t tcp_packet_bytes; /* longest IP packet of TCP that the device is to make; 0: any */
     uint32_t tx_frames;        /* 0: the pump chooses */
     uint32_t rx_frames;        /* 0: it only sends */
     uint32_t connected_frames; /* receives that all connections share; 0: no connections */

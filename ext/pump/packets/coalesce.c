@@ -7,6 +7,7 @@
 #include "core/csum.h"
 #include "core/ip_header.h"
 #include "device/vnet.h"
+#include "pump/packets/mss.h"
 
 enum { PSH = 0x08, ACK = 0x10 };
 
@@ -234,6 +235,9 @@ void ipu_coalesce_add_untrusted(struct ipu_coalesce *coalesce, uint32_t sender, 
     bool known = i < IPU_COALESCE_RUNS;
     bool wanted = coalesce->kinds & (packet.tcp ? IPU_COALESCE_TCP : IPU_COALESCE_UDP);
     if (!wanted || !may_merge(&packet)) {
+        if (packet.tcp && coalesce->tcp_packet_bytes != 0)
+            ipu_mss_lower_untrusted(ip + packet.start, len - packet.start,
+                                    coalesce->tcp_packet_bytes - packet.start - IPU_TCP_HEADER);
         if (known)
             end(coalesce, i);
         deliver(coalesce, sender, ip, len);
@@ -270,6 +274,7 @@ void ipu_coalesce_init(struct ipu_coalesce *coalesce, uint32_t kinds, ipu_coales
     coalesce->admit = admit;
     coalesce->context = context;
     coalesce->kinds = kinds;
+    coalesce->tcp_packet_bytes = 0;
     coalesce->oldest = 0;
     coalesce->used = 0;
 }

@@ -60,6 +60,9 @@ struct ipu_coalesce {
     ipu_coalesce_admit *admit;
     void *context;
     uint32_t kinds;
+    /* The longest IP packet of TCP that the device is to make: a connection begins with an MSS of
+     * at most that. 0: any. */
+    uint32_t tcp_packet_bytes;
     uint32_t oldest; /* the run that makes room next */
     uint32_t used;   /* bit i: runs[i] has packets */
     struct ipu_run runs[IPU_COALESCE_RUNS];

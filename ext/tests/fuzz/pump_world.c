@@ -462,6 +462,7 @@ void world_open(uint32_t offload, bool one_piece, bool ethernet, bool cuts)
         .device = &device,
         .mtu = WORLD_MTU,
         .device_mtu = WORLD_DEVICE_MTU,
+        .tcp_packet_bytes = WORLD_MTU,
         .tx_frames = TX_FRAMES,
         .rx_frames = DATAGRAMS,
         .connected_frames = MESSAGES,

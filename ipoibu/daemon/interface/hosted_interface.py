@@ -247,6 +247,7 @@ class HostedInterface:
             routes=self.config.route,
             datagram_mtu_bytes=datagram_mtu if datagram_mtu != self.endpoint.mtu else None,
             takes_superframes=self.config.offload,
+            train_bytes=self.endpoint.port.train_bytes,
         )
 
     async def settle(self) -> None:

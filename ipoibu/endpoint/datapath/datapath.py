@@ -37,6 +37,7 @@ from ipoibu.base.limits import (
     TX_QUEUE_CAPTURE_RING_BYTES,
     TX_QUEUE_EVENT_RING_BYTES,
 )
+from ipoibu.base.trains import tcp_frames
 from ipoibu.endpoint.config import EndpointConfig
 from ipoibu.endpoint.datapath.connections import Connections
 from ipoibu.endpoint.datapath.tx_queues import TxQueues
@@ -137,6 +138,7 @@ class DataPath:
                 frames_halved=halved,
                 mtu=datagram_mtu_bytes,
                 device_mtu=mtu_bytes,
+                tcp_packet_bytes=_tcp_packet_bytes(device, port, mtu_bytes),
                 neigh_max=NEIGH_MAX + GROUPS_MAX,
                 route_max=ROUTES_MAX,
                 route_answer_max=ROUTE_ANSWERS_MAX,
@@ -258,6 +260,15 @@ def mtus_of(config: EndpointConfig, params: PartitionParams) -> tuple[int, int]:
         return mtu_bytes, mtu_bytes
     mtu_bytes = config.mtu or CONNECTED_MTU
     return min(ip_mtu(params, None, ipv6=False), mtu_bytes), mtu_bytes
+
+
+def _tcp_packet_bytes(device: PacketDevice, port: SharedPort, mtu_bytes: int) -> int:
+    """The longest packet of TCP that the kernel shall make for an interface of ours, whose frames it limits
+    (`ipoibu.host.kernel_interface`), too; 0: any."""
+    if not isinstance(device, _core.TunPacketDevice) or not device.owned:
+        return 0
+    frames = tcp_frames(mtu_bytes, port.info.train_bytes)
+    return 0 if frames is None else frames.packet_bytes
 
 
 def _accepts(config: EndpointConfig, port: SharedPort) -> bool:

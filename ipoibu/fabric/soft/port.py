@@ -15,7 +15,7 @@ from ipoibu.base.addr import Gid, IpAddress, Qpn
 from ipoibu.base.device_name import PREFIX, GidKind, SoftName, parse_soft
 from ipoibu.base.errors import LinkError, NotReady
 from ipoibu.base.ib import PartitionParams, PortInfo, RcAttributes
-from ipoibu.base.limits import CONNECTED_FRAMES, SOFT_MOVED_S, SOFT_ROUTES_S
+from ipoibu.base.limits import CONNECTED_FRAMES, SOFT_MOVED_S, SOFT_ROUTES_S, SOFT_TRAIN_BYTES
 from ipoibu.fabric.base import Capabilities, KeptPort, PeersUnderlay, RcQueuePair, UnderlayChoice
 from ipoibu.fabric.link_speed import speed_mbps
 from ipoibu.fabric.plain import PlainFabric, PlainPort
@@ -113,6 +113,7 @@ class SoftPort(PlainPort):
             link_layer="Ethernet",
             netdev=self._named.netdev,
             datagram_bytes=hca.datagram_bytes,
+            train_bytes=SOFT_TRAIN_BYTES,
             gid_by=str(by) if by is not None else None,
         )
 

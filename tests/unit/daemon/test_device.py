@@ -34,7 +34,9 @@ def refuse(number: int) -> Callable[..., None]:
 def test_a_tun_goes_through_an_io_uring(tun: Tun) -> None:
     device = run._device(tun)
     assert isinstance(device, _core.TunRing)
-    assert (device.fd, device.offload) == (tun.fd, tun.offload)
+    assert (device.fd, device.offload, device.owned) == (tun.fd, tun.offload, True)
+    tun.owned = False
+    assert not run._device(tun).owned
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.ENOMEM])

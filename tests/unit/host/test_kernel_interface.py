@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
+from dataclasses import replace
 
 import pytest
 
@@ -83,10 +85,13 @@ class Recorder(Netlink):
         self.collateral: set[ipaddress.IPv4Interface | ipaddress.IPv6Interface] = set()
         self.mode: int | None = 0
         self.is_up = False
+        self.frame_bytes: int | None = 65536
 
     def link(self, name: str | int) -> Link | None:
         mode = self.mode
-        return Link(7, "ib0", mtu_bytes=1500, up=self.is_up, hwaddr=None, addr_gen_mode=mode)
+        return Link(
+            7, "ib0", 1500, self.is_up, None, addr_gen_mode=mode, frame_bytes=self.frame_bytes
+        )
 
     def set_link(self, index: int, **changes: object) -> None:
         self.log += [f"{key}={value}" for key, value in changes.items()]
@@ -126,6 +131,7 @@ def test_the_mtu_comes_before_up_and_addresses_after_it() -> None:
         assert netlink.log == [
             "mtu_bytes=2044",
             "txqueuelen=1000",
+            "frame_bytes=(65536, 65536)",
             "kernel_link_local=False",
             "up=True",
             "add fe80::215:5dff:fd33:ff0b/64",
@@ -134,10 +140,58 @@ def test_the_mtu_comes_before_up_and_addresses_after_it() -> None:
         ]
 
 
+def test_frames_of_tcp_become_as_long_as_a_train_and_follow_the_mtu() -> None:
+    """A full frame at MTU 2044 is 32 packets, and a train carries 32 of 2016 bytes."""
+    with Recorder([]) as netlink:
+        interface = KernelInterface(replace(_spec(2044), train_bytes=65507), netlink)
+        interface.configure()
+        assert "frame_bytes=(65004, 64344)" in netlink.log
+        netlink.log.clear()
+        interface.follow_mtu(4092, Link(7, "ib0", 2044, True, None))
+        assert netlink.log == ["frame_bytes=(65536, 65536)", "mtu_bytes=4092"]
+        netlink.log.clear()
+        interface.follow_mtu(4092, Link(7, "ib0", 4092, True, None))
+        assert netlink.log == ["mtu_bytes=4092"]
+
+
+def test_without_super_frames_the_kernel_keeps_its_limit() -> None:
+    spec = replace(_spec(2044), train_bytes=65507, takes_superframes=False)
+    assert spec.frame_bytes == (65536, 65536)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_kernel_that_does_not_limit_its_frames_is_worth_a_debug_line(
+    refuses: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with Recorder([]) as netlink:
+        if refuses:
+            set_link = netlink.set_link
+
+            def refuse(index: int, **changes: object) -> None:
+                if "frame_bytes" in changes:
+                    raise LinkError("setting interface 7: Invalid argument")
+                set_link(index, **changes)
+
+            monkeypatch.setattr(netlink, "set_link", refuse)
+        else:
+            netlink.frame_bytes = None
+        KernelInterface(_spec(2044), netlink).configure()
+        assert "up=True" in netlink.log
+    reason = "setting interface 7" if refuses else "None bytes, not 65536"
+    assert [reason in record.message for record in caplog.records] == [True]
+
+
 def test_a_link_too_small_for_ipv6_gets_no_link_local_address() -> None:
     with Recorder([]) as netlink:
         KernelInterface(_spec(1020, address="10.0.0.1/24"), netlink).configure()
-        assert netlink.log == ["mtu_bytes=1020", "txqueuelen=1000", "up=True", "add 10.0.0.1/24"]
+        assert netlink.log == [
+            "mtu_bytes=1020",
+            "txqueuelen=1000",
+            "frame_bytes=(65536, 65536)",
+            "up=True",
+            "add 10.0.0.1/24",
+        ]
 
 
 def test_an_mtu_above_the_links_is_set_back_and_a_smaller_one_is_left() -> None:

@@ -75,6 +75,12 @@ def test_a_link_message_is_that_of_pyroute2(
     assert ours.hex() == encoded(ifinfmsg, attributes, **fields)[16:].hex()
 
 
+def test_the_longest_frames_are_those_of_ipv6_and_of_ipv4() -> None:
+    """pyroute2 does not know IFLA_GSO_IPV4_MAX_SIZE, 63 in linux/if_link.h."""
+    both = encoded(ifinfmsg, [["IFLA_GSO_MAX_SIZE", 64344]], index=7)[16:] + u32(63, 65004)
+    assert link_change(7, frame_bytes=(65004, 64344)).hex() == both.hex()
+
+
 @pytest.mark.parametrize(
     ("hwaddr", "master", "allmulti", "forwarding", "mode"),
     [(None, None, None, None, None), (MAC, 3, 1, 1, 3), (MAC, 3, 0, 0, 0)],
@@ -90,12 +96,24 @@ def test_a_link_is_read(
     message = encoded(ifinfmsg, attributes, index=7, flags=1)
     if hwaddr is not None and master is not None:
         attributes += [["IFLA_ADDRESS", hwaddr], ["IFLA_MASTER", master]]
+        attributes.append(["IFLA_GSO_MAX_SIZE", 64344])
         message = encoded(ifinfmsg, attributes, index=7, flags=1)
         conf = u32(2, forwarding or 0) + bytes((5, 0, 8, 0, mode or 0, 0, 0, 0))
         ipv6 = bytes((4 + len(conf), 0, 10, 0)) + conf
         message += u32(61, allmulti or 0) + bytes((4 + len(ipv6), 0, 26, 0)) + ipv6
         message = len(message).to_bytes(4, "little") + message[4:]
-    expected = LinkEntry(7, 1, "ib0", 2044, hwaddr, master, bool(allmulti), bool(forwarding), mode)
+    expected = LinkEntry(
+        7,
+        1,
+        "ib0",
+        2044,
+        hwaddr,
+        master,
+        bool(allmulti),
+        bool(forwarding),
+        mode,
+        None if hwaddr is None else 64344,
+    )
     assert read_link(b"front" + message, 5) == expected
 
 
