@@ -45,8 +45,8 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace procps tcpdump tshark ip
                  nginx-light curl chrony smcroute avahi-daemon avahi-utils dbus \
                  qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
-# Programs of other people that examples/lab, examples/suites and the RDMA guide run.
-NIGHTLY_PACKAGES := fio libfabric-bin libopenmpi-dev nfs-common nfs-kernel-server open-iscsi \
+# Programs of other people that examples/lab, examples/suites, the RDMA guide and tests/stacks run.
+NIGHTLY_PACKAGES := fio libfabric-bin liblwip-dev libopenmpi-dev nfs-common nfs-kernel-server open-iscsi \
                     openmpi-bin qperf targetcli-fb ucx-utils
 
 # What a user of the examples and of the RDMA guide installs: the packages that they name.
@@ -130,6 +130,7 @@ test-lab: deps-test $(VENV)/.dev build lab-kernel
 # With the packages that the examples and the RDMA guide name alone, beside those that ipoibu needs.
 examples: $(VENV)/.dev build
 	$(call install,$(EXAMPLE_PACKAGES))
+	@tests/stacks/build
 	$(SPREAD) $(BUSY) $(EXAMPLES) tests/lab/test_examples.py tests/lab/test_guide.py
 
 test: check
@@ -247,6 +248,7 @@ deps-test:
 
 deps-nightly:
 	$(call install,$(NIGHTLY_PACKAGES))
+	@tests/stacks/build
 
 $(VENV)/bin/python: | deps
 	$(PYTHON) -m venv --system-site-packages $(VENV)

@@ -99,16 +99,25 @@ class GuestArp:
             return
         announces = message.sender_ip == message.target_ip and is_multicast
         is_probe = message.sender_ip == _NO_ADDRESS
+        guest = self._answered(message)  # before the answer ends what the guest wanted
         if not is_probe and not self._guests.note_contested(
             now, message.sender_ip, announces=announces
         ):
             self._context.drop(now, source, "ethernet_spoofed")
             return
-        self._pass_on(now, message, is_multicast=is_multicast)
+        self._pass_on(now, message, guest, is_multicast=is_multicast)
 
-    def _pass_on(self, now: float, message: arp.Arp, *, is_multicast: bool) -> None:
+    def _answered(self, message: arp.Arp) -> Mac | None:
+        """Return the guest to which the link speaks: an answer to a probe names no IP address of it, and
+        guests look for their MAC in it (RFC 826, RFC 5227 §2.1.1)."""
+        if message.operation == arp.REPLY and message.target_ip == _NO_ADDRESS:
+            return self._guests.prober(message.sender_ip)
+        return self._guests.mac(message.target_ip)
+
+    def _pass_on(
+        self, now: float, message: arp.Arp, guest: Mac | None, *, is_multicast: bool
+    ) -> None:
         mac = self._macs.learn(now, message.sender_hwaddr)
-        guest = self._guests.mac(message.target_ip)
         receiver = BROADCAST if is_multicast or guest is None else guest
         is_request = message.operation == arp.REQUEST
         target = ethernet_arp.NOBODY if is_request or guest is None else guest

@@ -165,10 +165,10 @@ class Guests:
         binding = self._bindings.get(ip)
         return binding is not None and binding.state not in _LOOSE
 
-    def is_tentative(self, ip: IpAddress) -> bool:
-        """Return whether a guest probes for the address."""
+    def prober(self, ip: IpAddress) -> Mac | None:
+        """Return the guest that probes for the address."""
         binding = self._bindings.get(ip)
-        return binding is not None and binding.state is State.TENTATIVE
+        return binding.mac if binding is not None and binding.state is State.TENTATIVE else None
 
     def bind(self, now: float, static: StaticBindings) -> None:
         """Replace the administrator's bindings."""

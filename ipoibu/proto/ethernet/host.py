@@ -285,7 +285,7 @@ class EthernetHost(HostSide, EnginePart):
             self._end_search(target)
             return
         search.asked += 1
-        if not self._guests.is_tentative(target):  # which would take our question for a conflict
+        if self._guests.prober(target) is None:  # which would take our question for a conflict
             self._ask(target, BROADCAST)
         self._context.timers.arm(self._ring_search, target, now + ETHERNET_ANSWER_S)
 

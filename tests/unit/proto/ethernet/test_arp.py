@@ -81,15 +81,23 @@ def test_an_announcement_stays_one(lan: Lan) -> None:
     )
 
 
-def test_a_probe_holds_nothing_and_its_answer_reaches_all_guests(lan: Lan) -> None:
+def test_a_probe_holds_nothing_and_its_answer_reaches_the_guest_that_asked(lan: Lan) -> None:
+    """PyTCP sees a conflict only in an answer to its own MAC, in the frame and in the message."""
     probe = EthernetArp(arp.REQUEST, GUEST, NOBODY, ethernet_arp.NOBODY, PEER_IP)
     lan.guest_arp(probe)
     assert [it for _, it in lan.sent_arp()] == [arp.request(OUR, NOBODY, PEER_IP)]
     assert not lan.guests
     lan.link_arp(arp.Arp(arp.REPLY, PEER, PEER_IP, OUR, NOBODY))
     [(frame, answer)] = lan.arp_frames()
-    assert (frame.destination, answer.sender_ip) == (BROADCAST, PEER_IP)
+    assert (frame.destination, frame.source) == (GUEST, hashed(PEER))
+    assert answer == EthernetArp(arp.REPLY, hashed(PEER), PEER_IP, GUEST, NOBODY)
     assert not lan.ethernet.guests(lan.now), "the owner answered"
+
+
+def test_an_answer_to_a_probe_of_nobody_reaches_all_guests(lan: Lan) -> None:
+    lan.link_arp(arp.Arp(arp.REPLY, PEER, PEER_IP, OUR, NOBODY))
+    [(frame, answer)] = lan.arp_frames()
+    assert (frame.destination, answer.target_mac) == (BROADCAST, ethernet_arp.NOBODY)
 
 
 def test_a_probe_of_the_link_reaches_the_guest_that_defends(lan: Lan) -> None:
