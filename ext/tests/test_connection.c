@@ -35,6 +35,22 @@ static void large_packets_cross_by_the_connection_and_are_delivered(void)
     end();
 }
 
+static void one_frame_holds_all_messages_that_come_one_by_one(void)
+{
+    begin();
+    connect_peer(false);
+    int posted = fabric_state.posted_count;
+    const void *first = fabric_state.posted[posted - 1].addr;
+    for (int i = 0; i < 3; i++) {
+        offer(CONNECTED_MTU);
+        step();
+        CHECK_EQ(counter("rx_connected_messages"), i + 1);
+        CHECK_EQ(fabric_state.posted_count, posted);
+        CHECK(fabric_state.posted[posted - 1].addr == first);
+    }
+    end();
+}
+
 /* C2. */
 static void a_group_gets_datagrams_beside_a_connection(void)
 {
@@ -429,6 +445,7 @@ int main(void)
     RUN(an_application_reads_what_came_where_it_is);
     RUN(a_watched_handle_reports_its_first_packet_only);
     RUN(large_packets_cross_by_the_connection_and_are_delivered);
+    RUN(one_frame_holds_all_messages_that_come_one_by_one);
     RUN(a_group_gets_datagrams_beside_a_connection);
     RUN(a_frame_of_the_engine_is_a_datagram_beside_a_connection);
     RUN(a_message_is_delivered_to_a_host_that_answers_by_datagram);

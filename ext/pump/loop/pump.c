@@ -246,7 +246,6 @@ static void widen_rx(struct ipu_pump *pump)
         return;
     pump->is_rx_wide = true;
     ipu_slab_widen(&pump->rx);
-    ipu_slab_widen(&pump->connected.rx);
 }
 
 /* Widens the frames of each direction that is a stream. The acknowledgements of the other
