@@ -47,6 +47,25 @@ def transfer(sender: Station, receiver: Station, address: str, data: bytes) -> s
     return digest.hexdigest()
 
 
+def mss_of(client: Station, server: Station, address: str) -> tuple[int, int]:
+    """Connect by TCP; return how much each end sends in a segment."""
+    with (
+        server.socket(family_of(address), socket.SOCK_STREAM) as listening,
+        client.socket(family_of(address), socket.SOCK_STREAM) as connecting,
+    ):
+        listening.bind((address, 0))
+        listening.listen()
+        for end in (listening, connecting):
+            end.settimeout(60)
+        connecting.connect(listening.getsockname())
+        with listening.accept()[0] as accepted:
+            ours, theirs = (
+                end.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+                for end in (connecting, accepted)
+            )
+            return ours, theirs
+
+
 def moved(host: Host, before: dict[str, int], *names: str) -> list[int]:
     after = host.ask("stats")
     return [after.get(name, 0) - before.get(name, 0) for name in names]

@@ -11,6 +11,7 @@ import pytest
 
 from ipoibu.lab.host import NETDEV
 from tests.netns.ordinary_user import OrdinaryUser
+from tests.netns.streams import mss_of
 
 pytestmark = [pytest.mark.netns, pytest.mark.root]
 
@@ -86,6 +87,9 @@ def test_owners_without_capabilities_reach_each_other_and_follow_addresses(
     with first.tun(), second.tun(), first.up(), second.up():
         for target in (first.host.ipv4.ip, first.host.ipv6.ip):
             until(lambda to=target: _loses_none(second, str(to)))
+        # The limits that make a frame of TCP one train belong to interfaces of ipoibu's own.
+        mss = 2044 - 52
+        assert mss_of(second.host, first.host, str(first.host.ipv4.ip)) == (mss, mss)
         first.root("ip address add 10.88.0.1/24 dev ib0")
         second.root("ip address add 10.88.0.2/24 dev ib0")
         until(lambda: _loses_none(second, "10.88.0.1"))

@@ -22,7 +22,7 @@ import pytest
 from ipoibu.lab import NamespaceLab
 from ipoibu.lab.host import Host
 from tests.netns.captures import TCPDUMP
-from tests.netns.streams import family_of, lengths, moved, transfer
+from tests.netns.streams import family_of, lengths, moved, mss_of, transfer
 
 pytestmark = pytest.mark.netns
 
@@ -108,19 +108,8 @@ def test_a_connection_and_its_frames_are_made_for_trains(lab: NamespaceLab, fami
         assert "advmss" not in host.run(["ip", "route", "show", "dev", "ib0"]).stdout
     address = str(getattr(second, family).ip)
     headers = (20 if family == "ipv4" else 40) + 20 + 12
-    with (
-        second.socket(family_of(address), socket.SOCK_STREAM) as server,
-        first.socket(family_of(address), socket.SOCK_STREAM) as client,
-    ):
-        server.bind((address, 0))
-        server.listen()
-        for end in (server, client):
-            end.settimeout(60)
-        client.connect(server.getsockname())
-        with server.accept()[0] as accepted:
-            for end in (client, accepted):
-                mss = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
-                assert mss == TCP_PACKET - headers
+    mss = TCP_PACKET - headers
+    assert mss_of(first, second, address) == (mss, mss)
 
 
 def test_without_offload_the_kernel_cuts_the_stream_itself(bare: NamespaceLab) -> None:
