@@ -19,6 +19,10 @@ UNDER_TEST = (
     "tests/unit/endpoint/test_heavy_flush.py",  # another pump takes the device over
     "tests/unit/endpoint/test_tx_queues.py",
 )
+RAILS_CHANGE = (
+    "tests/unit/endpoint/test_joined_rails.py::"
+    "test_threads_in_c_send_and_receive_while_rails_change"
+)
 # Their bounds are for an unsanitized build: the sanitizer keeps freed memory in quarantine.
 NOT_SANITIZED = "not leave_no_descriptor"
 
@@ -71,7 +75,7 @@ def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         + ["-k", NOT_SANITIZED, "-m", "not serial"]  # serial tests depend on the speed of the code
-        + [str(ROOT / name) for name in UNDER_TEST],
+        + [str(ROOT / name) for name in (*UNDER_TEST, RAILS_CHANGE)],
         cwd=source,
         env=os.environ
         | {
@@ -92,7 +96,7 @@ def test_the_data_path_is_clean_under_the_sanitizers(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_threads_in_c_and_python_do_not_race(tmp_path: Path) -> None:
-    """A heavy flush, a close and an open in the middle of the traffic of threads in C, under Python.
+    """A heavy flush, a change of rails, a close and an open in the middle of the traffic of threads in C.
 
     ThreadSanitizer sees the accesses of our C and Cython and of the examples, and the locks of Python, whose
     own accesses nobody instrumented. A race that is there shows that it would report one.
@@ -113,9 +117,9 @@ def test_threads_in_c_and_python_do_not_race(tmp_path: Path) -> None:
     racing = f"import ctypes; ctypes.CDLL({str(library)!r}).race()"
     raced = subprocess.run([sys.executable, "-c", racing], env=environment, check=False)
     assert raced.returncode == RACED
-    test = str(ROOT / "tests/unit/endpoint/test_c_device.py")
+    tests = [str(ROOT / it) for it in ("tests/unit/endpoint/test_c_device.py", RAILS_CHANGE)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=source,
         env=environment,
         capture_output=True,
