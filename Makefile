@@ -46,8 +46,8 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace procps tcpdump tshark ip
                  qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
 # Programs of other people that examples/lab, examples/suites, the RDMA guide and tests/stacks run.
-NIGHTLY_PACKAGES := fio libfabric-bin liblwip-dev libopenmpi-dev nfs-common nfs-kernel-server open-iscsi \
-                    openmpi-bin qperf targetcli-fb ucx-utils
+NIGHTLY_PACKAGES := fio libcap-dev libfabric-bin liblwip-dev libmnl-dev libopenmpi-dev nfs-common nfs-kernel-server \
+                    open-iscsi openmpi-bin qperf rsync targetcli-fb ucx-utils
 
 # What a user of the examples and of the RDMA guide installs: the packages that they name.
 EXAMPLE_PACKAGES = $(shell sed -n 's/^# Debian: //p' examples/lab/*.sh examples/lab/broken/*.sh | tr -d ,) \
@@ -162,6 +162,10 @@ nightly-conform: deps-test $(VENV)/.dev build
 nightly-suites: deps-test deps-nightly $(VENV)/.dev build
 	@for release in 6.1 6.12 7.3; do IPOIBU_LAB_KERNEL=$$release $(MAKE) --no-print-directory lab-kernel || exit; done
 	$(SUDO) $(PY) -m tests.lab.suites
+
+# One of them, as in nightly-suite-pyverbs, or one of its runs: nightly-suite-pyverbs/2.
+nightly-suite-%: deps-test deps-nightly $(VENV)/.dev build
+	$(SUDO) $(PY) -m tests.lab.suites $*
 
 nightly-packages: deps-test $(VENV)/.dev build
 	$(SUDO) $(PYTEST) --dist loadfile -n $(JOBS) -m nightly tests/package

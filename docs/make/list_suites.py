@@ -35,6 +35,9 @@ HEAD: Final = """# What other projects' suites say
 kernel and its flavour, the fabric (`ib` and `roce`: Soft-RoCE, `iwarp`: Soft-iWARP), and what ib0
 is: the kernel's `ib_ipoib`, ipoibu, or nothing. A suite's page has the reason of each failure.
 
+blktests (nvme, srp) and LTP (net) are not here: Debian 12 and 13 package neither, and PyPI has of
+LTP only its executor, kirk. NVMe-oF, SRP and iSER are tested by [examples](programs.md).
+
 | suite | kernel, fabric, ib0 | pass | fail | skip |
 |---|---|---|---|---|
 """
@@ -72,16 +75,18 @@ def index() -> str:
 def page(suite: Suite) -> str:
     stored = load(suite)
     versions = ", ".join(f"{name} {version}" for name, version in stored["versions"].items())
-    command = next(iter(suite.runs)).arguments
+    first = next(iter(suite.runs)).arguments
     rows = "".join(
         f"| {run['title']} | {run['linux']} | {counts(run)} |\n" for run in stored["runs"]
     )
     about = (
-        f"{suite.about[0].upper()}{suite.about[1:]} With {versions} of Debian 12. The first run:"
+        f"{suite.about[0].upper()}{suite.about[1:]} With {versions} of Debian 12. The first run"
+        + "".join(f", after `{command}`" for command in suite.before)
+        + ":"
     )
     return (
         f"# The suite {suite.name}\n\n{wrapped(about)}\n"
-        f"{wrapped(f'`ipoibu {shlex.join(command)}`')}\n\n"
+        f"{wrapped(f'`ipoibu {shlex.join(first)}`')}\n\n"
         f"| kernel, fabric, ib0 | Linux | pass | fail | skip |\n|---|---|---|---|---|\n{rows}"
         + "".join(failures(suite, stored["runs"]))
         + "".join(skips(stored["runs"]))

@@ -7,6 +7,7 @@
 # Debian: keepalived
 # Run: ipoibu lab --guests 3 --share examples/lab --run 'all=./keepalived.sh 4'
 # Run: ipoibu lab --guests 3 --mode connected --share examples/lab --run 'all=./keepalived.sh 4'
+# Since: keepalived 1:2.3 ipoibu lab --guests 3 --share examples/lab --run 'all=./keepalived.sh 6'
 # Expect: c: the address has moved
 set -euo pipefail
 # shellcheck source=/dev/null

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs the suites of examples/suites, and stores what they say in docs/findings/suites.
 
-`python -m tests.lab.suites` runs all of them (half an hour), with names those alone, and then
-docs/make/list_suites.py makes pages of it. A suite is a script that prints lines of the Test Anything
-Protocol; its head has the commands that run it ("Run:", each for the kernels of "Kernels:"), the Debian
-packages whose versions count ("Debian:"), and a sentence about the suite.
+`python -m tests.lab.suites` runs all of them (half an hour), with names those alone, with NAME/2 the second
+run of one, and then docs/make/list_suites.py makes pages of it. A suite is a script that prints lines of the
+Test Anything Protocol; its head has the commands that run it ("Run:", each for the kernels of "Kernels:"),
+the Debian packages whose versions count ("Debian:"), and a sentence about the suite. A line "Before:" is a
+command that makes what the runs share with their machines.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STORE: Final = TREE / "docs/findings/suites"
 # What somebody has found out about failures: for each suite tables with "reason" and, as regular
 # expressions, "tests", "runs" and "said". With "unsteady" the verdicts differ from run to run.
 KNOWN: Final = TREE / "docs/findings/suites.toml"
-KEYS: Final = ("Debian", "Kernels", "Run")
+KEYS: Final = ("Debian", "Kernels", "Before", "Run")
 LIMIT_S: Final = 1200
 
 LINE: Final = re.compile(r"(not )?ok (\S.*?)(?: *# *(SKIP\b *)?(.*?))? *")
@@ -56,7 +57,7 @@ class Run:
         program, *words = shlex.split(command)
         assert program == "ipoibu", command
         options = dict(pairwise(words))
-        ipoib = options.get("--ipoib", "kernel")
+        ipoib = options.get("--ipoib", "none" if options.get("--fabric") == "none" else "kernel")
         mode = "" if "--mode" not in options else f" {options['--mode']}"
         return cls(
             kernel,
@@ -73,6 +74,7 @@ class Suite:
     about: str
     packages: tuple[str, ...]
     runs: tuple[Run, ...]
+    before: tuple[str, ...]
     lines: int
 
     @property
@@ -95,14 +97,12 @@ def suites() -> list[Suite]:
             continue
         said = head(file, KEYS)
         kernels = said["Kernels"][0].split()
-        runs = tuple(
-            Run.of(kernel, command)
-            for command in said["Run"]
-            for kernel in (["6.12"] if "--flavour full" in command else kernels)
-        )
+        runs = tuple(Run.of(kernel, command) for command in said["Run"] for kernel in kernels)
         about = " ".join(said["About"]).strip().removeprefix(f"{file.name}: ")
         packages = tuple(it.strip() for line in said.get("Debian", []) for it in line.split(","))
-        found.append(Suite(file.stem, about, packages, runs, len(file.read_text().splitlines())))
+        before = tuple(said.get("Before", []))
+        lines = len(file.read_text().splitlines())
+        found.append(Suite(file.stem, about, packages, runs, before, lines))
     return found
 
 
@@ -139,6 +139,11 @@ def perform(run: Run) -> Outcome:
     return outcome
 
 
+def prepare(suite: Suite) -> None:
+    for command in suite.before:
+        subprocess.run(shlex.split(command), cwd=TREE, check=True)
+
+
 def version(package: str) -> str:
     query = ["dpkg-query", "--show", "--showformat", "${Version}", package]
     return subprocess.run(query, capture_output=True, text=True, check=True).stdout
@@ -152,10 +157,17 @@ def load(suite: Suite) -> dict[str, Any]:
     return stored
 
 
+def outcomes_of(suite: Suite) -> dict[Run, Outcome]:
+    """Return what is stored of the runs that the suite still has."""
+    stored = {it["title"]: Outcome(it["tests"], it["linux"]) for it in load(suite)["runs"]}
+    return {run: stored[run.title] for run in suite.runs if run.title in stored}
+
+
 def store(suite: Suite, outcomes: dict[Run, Outcome]) -> None:
     """Write the verdicts, those of one run under each other, each test on a line of its own."""
     parts = []
-    for run, outcome in outcomes.items():
+    for run in (it for it in suite.runs if it in outcomes):
+        outcome = outcomes[run]
         tests = json.dumps(dict(sorted(outcome.tests.items())), indent=4)
         title, release = json.dumps(run.title), json.dumps(outcome.release)
         parts.append(f'{{"title": {title}, "linux": {release}, "tests": {tests}}}')
@@ -186,13 +198,19 @@ def steady(suite: Suite, run: Run, tests: dict[str, str]) -> dict[str, str]:
 
 def main(names: list[str]) -> None:
     for suite in suites():
-        if names and suite.name not in names:
+        chosen = [
+            run
+            for number, run in enumerate(suite.runs, 1)
+            if not names or suite.name in names or f"{suite.name}/{number}" in names
+        ]
+        if not chosen:
             continue
-        outcomes = {}
-        for run in suite.runs:
+        prepare(suite)
+        for run in chosen:
             print(suite.name, run.title, flush=True)
-            outcomes[run] = perform(run)
-            store(suite, outcomes)  # after each, so that an end in the middle keeps what there is
+            outcome = perform(run)
+            # After each run, so that an end in the middle keeps what there is.
+            store(suite, {**outcomes_of(suite), run: outcome})
     subprocess.run([sys.executable, TREE / "docs/make/list_suites.py"], check=True)
 
 

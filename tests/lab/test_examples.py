@@ -2,7 +2,8 @@
 """The examples of examples/lab: each does on ib0 what its head says, by the command that its head names.
 
 A head has lines "Debian:" (its packages), "Run:" (commands; two more blanks go on with one), "Expect:"
-(a machine, and what it prints), and in examples/lab/broken "Until:", the package and version that mends it.
+(a machine, and what it prints), "Since:" (a package, its first version that can do it, and a command), and in
+examples/lab/broken "Until:", the package and version that mends it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 TREE: Final = Path(__file__).parents[2]
 EXAMPLES: Final = TREE / "examples" / "lab"
 LINES_MAX: Final = 60
-KEYS: Final = ("Debian", "Run", "Expect", "Until")
+KEYS: Final = ("Debian", "Run", "Since", "Expect", "Until")
 
 
 @dataclass(frozen=True)
@@ -40,20 +41,26 @@ def examples() -> list[Example]:
         said = head(file, KEYS)
         expected = tuple((it[0], it[3:]) for it in said["Expect"])
         until = said.get("Until")
-        since = None if until is None else (until[0].split()[0], until[0].split()[1])
-        found += [Example(file, tuple(shlex.split(it)), expected, since) for it in said["Run"]]
+        mended = None if until is None else (until[0].split()[0], until[0].split()[1])
+        runs = [*said["Run"]]
+        for words in said.get("Since", []):
+            package, version, command = words.split(maxsplit=2)
+            runs += [command] if is_at_least(package, version) else []
+        found += [Example(file, tuple(shlex.split(it)), expected, mended) for it in runs]
     return found
 
 
-def is_mended(example: Example) -> bool:
-    if example.until is None:
-        return False
-    package, version = example.until
+def is_at_least(package: str, version: str) -> bool:
     query = ["dpkg-query", "--show", "--showformat", "${Version}", package]
-    installed = subprocess.run(query, capture_output=True, text=True, check=True).stdout
-    return not subprocess.run(
-        ["dpkg", "--compare-versions", installed, "ge", version], check=False
-    ).returncode
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return False
+    compare = ["dpkg", "--compare-versions", done.stdout, "ge", version]
+    return not subprocess.run(compare, check=False).returncode
+
+
+def is_mended(example: Example) -> bool:
+    return example.until is not None and is_at_least(*example.until)
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda it: f"{it.file.stem} {it.command[-1]}")

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.lab.suites import Run, Suite, load, perform, steady, suites
+from tests.lab.suites import Run, Suite, load, perform, prepare, steady, suites
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 
@@ -19,4 +19,5 @@ RUNS: Final = [(suite, run) for suite in suites() for run in suite.runs]
 )
 def test_a_suite_gives_the_verdicts_that_are_published(suite: Suite, run: Run) -> None:
     stored = {it["title"]: it["tests"] for it in load(suite)["runs"]}[run.title]
+    prepare(suite)
     assert steady(suite, run, perform(run).tests) == steady(suite, run, stored)

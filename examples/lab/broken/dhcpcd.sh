@@ -8,4 +8,4 @@
 # Expect: a: ps_bpf_start_bpf: bpf_open: Invalid argument
 set -euo pipefail
 ip -4 address flush dev ib0
-! dhcpcd --ipv4only --waitip --noarp --timeout 30 ib0
+dhcpcd --ipv4only --waitip --noarp --timeout 30 ib0 || true # 10.1 ends with 0, too

@@ -66,7 +66,7 @@ def test_what_differs_from_run_to_run_is_not_compared(
     file = tmp_path / "known.toml"
     file.write_text('[[some]]\ntests = "^a"\nreason = "r"\nunsteady = true\n')
     monkeypatch.setattr(sys.modules[KNOWN_MODULE], "KNOWN", file)
-    suite = Suite("some", "", (), (), 0)
+    suite = Suite("some", "", (), (), (), 0)
     run = Run.of("6.1", "ipoibu lab")
     assert steady(suite, run, {"ab": "pass", "b": "skip: x"}) == {"b": "skip"}
 
