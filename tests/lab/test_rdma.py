@@ -2,7 +2,9 @@
 """The software RDMA devices of the lab's kernel, as far as the tests of ipoibu rely on them."""
 
 import json
+import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -85,25 +87,51 @@ def test_rping_over_siw(lab_kernel: Path, tmp_path: Path) -> None:
     assert second.check().output.count("ping data: rdma-ping-") == 20
 
 
-def test_native_multicast_needs_an_ip_level_join_besides_the_attach(
-    lab_kernel: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def multicast_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = Path(multicast.__file__).with_suffix(".c")
-    program = tmp_path / "multicast"
+    program = tmp_path_factory.mktemp("multicast") / "multicast"
     subprocess.run(
         ["gcc", "-std=c11", "-D_GNU_SOURCE", "-O1", source, "-o", program, "-libverbs"], check=True
     )
+    return program
+
+
+def _multicast(
+    kernel: Path, program: Path, directory: Path, kernel_arguments: Sequence[Sequence[str]] = ()
+) -> list[str]:
     inside = f"/src/{program.name}"
     receiver, sender = run(
-        lab_kernel,
+        kernel,
         [python(multicast.receive, inside), python(multicast.send, inside)],
-        share=tmp_path,
+        share=program.parent,
+        kernel_arguments=kernel_arguments,
+        directory=directory,
     )
     sender.check()
-    assert receiver.check().output.splitlines() == [
+    return receiver.check().output.splitlines()
+
+
+def test_native_multicast_needs_an_ip_level_join_besides_the_attach(
+    lab_kernel: Path, multicast_program: Path, tmp_path: Path
+) -> None:
+    assert _multicast(lab_kernel, multicast_program, tmp_path) == [
         f"datagram grh=1 slid=0 src_qp=1 source={SECOND} group={multicast.MGID} "
-        "payload=to-the-joined"
+        "next=0x11 length=48 payload=to-the-joined"
     ]
+
+
+def test_an_infiniband_port_hands_over_a_grh_as_infiniband_has_it(
+    lab_kernel: Path, multicast_program: Path, tmp_path: Path
+) -> None:
+    """The next header is 0x1b and no length counts UDP (IBA volume 1, 8.3), though the wire is RoCEv2."""
+    received = _multicast(lab_kernel, multicast_program, tmp_path, [INFINIBAND, INFINIBAND])
+    # Attaching joins: whether the datagram before the second join comes depends on who is faster.
+    assert re.fullmatch(
+        rf"datagram grh=1 slid=[1-9]\d* src_qp=1 source={SECOND} group={multicast.MGID} "
+        "next=0x1b length=40 payload=to-the-joined",
+        received[-1],
+    )
 
 
 def test_an_infiniband_port_tells_its_counters(lab_kernel: Path, tmp_path: Path) -> None:

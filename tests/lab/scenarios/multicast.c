@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 16, SLOT_BYTES = 256, GRH_BYTES = 40, QKEY = 0x0b1b };
+enum { SLOTS = 16, SLOT_BYTES = 256, GRH_BYTES = 40, QKEY = 0x0b1b, MLID = 0xc000 };
 
 static char buffer[SLOTS][SLOT_BYTES];
 static struct ibv_comp_channel *channel;
@@ -71,16 +71,16 @@ static void print_received(const struct ibv_wc *wc)
     const struct ibv_grh *grh = (const struct ibv_grh *)slot;
     inet_ntop(AF_INET6, &grh->sgid, source, sizeof source);
     inet_ntop(AF_INET6, &grh->dgid, group, sizeof group);
-    printf("datagram grh=%d slid=%u src_qp=%d source=%s group=%s payload=%.*s\n",
-           !!(wc->wc_flags & IBV_WC_GRH), wc->slid, wc->src_qp != 0, source, group,
-           (int)(wc->byte_len - GRH_BYTES), slot + GRH_BYTES);
+    printf("datagram grh=%d slid=%u src_qp=%d source=%s group=%s next=%#x length=%u payload=%.*s\n",
+           !!(wc->wc_flags & IBV_WC_GRH), wc->slid, wc->src_qp != 0, source, group, grh->next_hdr,
+           ntohs(grh->paylen), (int)(wc->byte_len - GRH_BYTES), slot + GRH_BYTES);
 }
 
 static void receive(const union ibv_gid *group)
 {
     for (uint64_t slot = 0; slot < SLOTS; slot++)
         post_receive(slot);
-    require(!ibv_attach_mcast(qp, group, 0), "ibv_attach_mcast");
+    require(!ibv_attach_mcast(qp, group, MLID), "ibv_attach_mcast");
     printf("ready\n");
     for (;;) {
         struct ibv_cq *ready;
@@ -99,8 +99,10 @@ static void receive(const union ibv_gid *group)
 
 static void send_text(const union ibv_gid *group, const char *text)
 {
-    struct ibv_ah_attr to = {
-        .is_global = 1, .port_num = 1, .grh = {.dgid = *group, .sgid_index = 0, .hop_limit = 1}};
+    struct ibv_ah_attr to = {.is_global = 1,
+                             .dlid = MLID,
+                             .port_num = 1,
+                             .grh = {.dgid = *group, .sgid_index = 0, .hop_limit = 1}};
     struct ibv_ah *ah = ibv_create_ah(pd, &to);
     require(ah != NULL, "ibv_create_ah");
     int length = snprintf(buffer[0], SLOT_BYTES, "%s", text);

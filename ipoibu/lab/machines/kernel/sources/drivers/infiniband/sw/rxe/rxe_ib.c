@@ -30,6 +30,7 @@
 #include <linux/rtnetlink.h>
 #include <net/addrconf.h>
 #include <rdma/ib_cache.h>
+#include <rdma/ib_hdrs.h>
 #include <rdma/ib_mad.h>
 #include <rdma/ib_sa.h>
 
@@ -136,6 +137,17 @@ bool rxe_ib_has_grh(struct rxe_pkt_info *pkt)
 
 	return skb->protocol != htons(ETH_P_IPV6) ||
 	       !is_lid_group(&ipv6_hdr(skb)->daddr);
+}
+
+/* The GRH that the RoCEv2 packet's IPv6 header stands for (IBA 8.3). */
+void rxe_ib_grh(struct rxe_pkt_info *pkt, struct ib_grh *grh)
+{
+	const struct ipv6hdr *ip = ipv6_hdr(PKT_TO_SKB(pkt));
+
+	memcpy(grh, ip, sizeof(*grh));
+	grh->next_hdr = IB_GRH_NEXT_HDR;
+	grh->paylen = cpu_to_be16(ntohs(ip->payload_len) -
+				  sizeof(struct udphdr));
 }
 
 u16 rxe_ib_slid(struct rxe_pkt_info *pkt)
