@@ -35,7 +35,7 @@ from ipoibu.fabric.sa.mad_port import MadPort, MadPortInfo
 from ipoibu.fabric.sa.memberships import GroupMembership, Memberships, all_of
 from ipoibu.fabric.sa.transport import CLOSED, Event, SaTransport
 from ipoibu.fabric.sa.umad import UmadPort
-from ipoibu.proto.sa.errors import Asked, NoRecords, SaError
+from ipoibu.proto.sa.errors import Asked, NoRecords, SaError, Unsupported
 from ipoibu.proto.sa.records import check_path
 from ipoibu.proto.sa.requests import PACE, Change, Pace
 from ipoibu.proto.sa.transaction import Answer
@@ -172,11 +172,12 @@ class SaClient:
 
     async def aclose(self) -> None:
         """Leave all groups and unsubscribe, as far as the SA answers within two seconds; then `abort`."""
-        jobs: list[Coroutine[Any, Any, None]] = []
+        tasks = dict.fromkeys(self._memberships.leaving, "leave a group")
         if not self._transport.is_closed:
-            jobs += [self.leave(*held) for held in self.held]
-            jobs += [self.unsubscribe(trap) for trap in self._traps]
-        tasks = {asyncio.ensure_future(job) for job in jobs} | self._memberships.leaving
+            for held in self.held:
+                tasks[asyncio.ensure_future(self.leave(*held))] = "leave a group"
+            for trap in self._traps:
+                tasks[asyncio.ensure_future(self._withdraw(trap))] = "unsubscribe"
         try:
             if tasks:
                 done, late = await asyncio.wait(tasks, timeout=LEAVE_S)
@@ -184,8 +185,8 @@ class SaClient:
                     task.cancel()
                 for task in done:
                     if not task.cancelled() and task.exception() is not None:
-                        error = task.exception()
-                        _log.warning("%s: cannot leave a group at the SA: %s", self._place, error)
+                        what, error = tasks[task], task.exception()
+                        _log.warning("%s: cannot %s at the SA: %s", self._place, what, error)
         finally:
             self.abort()
 
@@ -325,6 +326,11 @@ class SaClient:
     async def unsubscribe(self, trap: Trap) -> None:
         self._traps.discard(trap)
         await self._inform(InformInfo(trap, subscribe=False))
+
+    async def _withdraw(self, trap: Trap) -> None:
+        """Unsubscribe, unless the SA never knew what a subscription is."""
+        with contextlib.suppress(Unsupported):
+            await self.unsubscribe(trap)
 
     async def _inform(self, inform: InformInfo) -> None:
         asked = Asked(f"{'' if inform.subscribe else 'un'}subscribe trap {inform.trap:d}")

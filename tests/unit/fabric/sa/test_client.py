@@ -29,7 +29,7 @@ from ipoibu.wire import mgid
 from ipoibu.wire.mad import Method
 from ipoibu.wire.mcmember import JoinState
 from ipoibu.wire.notice import Notice, Trap
-from ipoibu.wire.sa import Attribute, Capability2, SaMad
+from ipoibu.wire.sa import Attribute, Capability2, SaMad, Status
 from tests.doubles.fake_sa import FakePort, FakeSa, port_gid
 
 T = TypeVar("T")
@@ -703,6 +703,20 @@ def test_an_orderly_end_leaves_what_is_held() -> None:
         await client.aclose()
 
     asyncio.run(played())
+
+
+def test_an_orderly_end_says_nothing_of_subscriptions_that_the_sa_does_not_know(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The SA of a lab machine without a subnet manager answers 0x000c to InformInfo."""
+
+    async def scenario(client: SaClient, fake_sa: FakeSa, port: FakePort) -> None:
+        fake_sa.spoil = lambda answer: [replace(answer, status=Status.BAD_ATTRIBUTE)]
+        await refused(client.subscribe(Trap.GROUP_CREATED), LinkError)
+        await client.aclose()
+        assert not caplog.messages
+
+    run(scenario)
 
 
 def test_an_orderly_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
