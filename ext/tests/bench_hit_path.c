@@ -8,6 +8,7 @@
 #include "bench.h"
 #include "fake_fabric.h"
 #include "stepped_pump.h"
+#include "roomy_pump.h"
 #include "core/frame.h"
 #include "device/vnet.h"
 
@@ -92,16 +93,8 @@ static struct ipu_device device = {.ops = &device_ops};
 static void begin(void)
 {
     static const uint8_t ip[20] = {0x45, [3] = LEN, [8] = 64, 17, [12] = 10, 0, 0, 1, 10, 0, 0, 2};
-    struct ipu_pump_config config = {.fabric = &fabric,
-                                     .device = &device,
-                                     .mtu = MTU,
-                                     .rx_frames = 256,
-                                     .neigh_max = 16,
-                                     .route_max = 16,
-                                     .ah_max = 16,
-                                     .command_bytes = 1 << 17,
-                                     .event_bytes = 1 << 17,
-                                     .capture_bytes = 1 << 12};
+    struct ipu_pump_config config = {
+        .fabric = &fabric, .device = &device, .mtu = MTU, .rx_frames = 256, ROOMY_PUMP};
     struct in6_addr target = {.s6_addr = {[10] = 0xff, 0xff, 10, 0, 0, 2}};
     memcpy(packet + IPU_VNET_LEN, ip, sizeof ip);
     open_descriptors();

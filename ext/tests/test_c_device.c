@@ -11,6 +11,7 @@
 #include "../../docs/examples/c-device/generator.c"
 
 #include "check.h"
+#include "roomy_pump.h"
 #include "core/clock.h"
 #include "core/frame.h"
 #include "device/c_device.h"
@@ -64,12 +65,7 @@ static void open_path(struct host *host)
         .device = host->device,
         .mtu = MTU,
         .rx_frames = RX_FRAMES,
-        .neigh_max = 64,
-        .route_max = 64,
-        .ah_max = 64,
-        .command_bytes = 1 << 14,
-        .event_bytes = 1 << 16,
-        .capture_bytes = 1 << 14,
+        ROOMY_PUMP,
     };
     CHECK_EQ(ipu_pump_create(&config, &host->pump), 0);
 }

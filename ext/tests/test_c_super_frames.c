@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "segment_frames.h"
+#include "roomy_pump.h"
 #include "core/frame.h"
 #include "device/c_device.h"
 #include "fabric/memory.h"
@@ -156,12 +157,7 @@ static void open_host(struct host *host, struct ipu_memory_switch *network)
         .device = &host->device.device,
         .mtu = MTU,
         .rx_frames = RX_FRAMES,
-        .neigh_max = 64,
-        .route_max = 64,
-        .ah_max = 64,
-        .command_bytes = 1 << 14,
-        .event_bytes = 1 << 16,
-        .capture_bytes = 1 << 14,
+        ROOMY_PUMP,
     };
     CHECK_EQ(ipu_pump_create(&config, &host->pump), 0);
 }

@@ -4,6 +4,7 @@
 
 #include "fake_fabric.h"
 #include "stepped_pump.h"
+#include "roomy_pump.h"
 #include "core/frame.h"
 #include "device/vnet.h"
 
@@ -70,12 +71,7 @@ static void begin(bool spreads_flows)
         .device = &device,
         .mtu = MTU,
         .rx_frames = 8,
-        .neigh_max = 16,
-        .route_max = 16,
-        .ah_max = 16,
-        .command_bytes = 1 << 17,
-        .event_bytes = 1 << 17,
-        .capture_bytes = 1 << 12,
+        ROOMY_PUMP,
     };
     fabric.spreads_flows = spreads_flows;
     next_frame.len = 0;

@@ -7,6 +7,7 @@
 
 #include "fake_fabric.h"
 #include "stepped_pump.h"
+#include "roomy_pump.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
 #include "device/tap.h"
@@ -131,12 +132,7 @@ static void begin(void)
         .device = &tap.device,
         .mtu = MTU,
         .rx_frames = FRAMES,
-        .neigh_max = 16,
-        .route_max = 16,
-        .ah_max = 16,
-        .command_bytes = 1 << 17,
-        .event_bytes = 1 << 17,
-        .capture_bytes = 1 << 12,
+        ROOMY_PUMP,
     };
     CHECK_EQ(ipu_pump_create(&config, &pump), 0);
     memcpy(key.s6_addr + 10, host, IPU_MAC_LEN);

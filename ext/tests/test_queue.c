@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "refuse.h"
+#include "roomy_pump.h"
 #include "core/frame.h"
 #include "device/queue.h"
 #include "fabric/memory.h"
@@ -36,12 +37,7 @@ static int make_pump(struct host *host)
         .device = &host->queue.device,
         .mtu = MTU,
         .rx_frames = RX_FRAMES,
-        .neigh_max = 64,
-        .route_max = 64,
-        .ah_max = 64,
-        .command_bytes = 1 << 14,
-        .event_bytes = 1 << 14,
-        .capture_bytes = 1 << 14,
+        ROOMY_PUMP,
     };
     return ipu_pump_create(&config, &host->pump);
 }

@@ -7,6 +7,7 @@
 
 #include "fake_fabric.h"
 #include "stepped_pump.h"
+#include "roomy_pump.h"
 #include "core/csum.h"
 #include "core/frame.h"
 #include "core/ip_header.h"
@@ -170,12 +171,7 @@ static void begin(struct ipu_device *device)
         .device = device,
         .mtu = MTU,
         .rx_frames = FRAMES,
-        .neigh_max = 16,
-        .route_max = 16,
-        .ah_max = 16,
-        .command_bytes = 1 << 16,
-        .event_bytes = 1 << 16,
-        .capture_bytes = 1 << 12,
+        ROOMY_PUMP,
     };
     memset(written, 0, sizeof written);
     open_descriptors();
