@@ -134,6 +134,19 @@ def test_an_infiniband_port_hands_over_a_grh_as_infiniband_has_it(
     )
 
 
+def test_rdma_cm_joins_a_group_with_a_q_key_of_its_own(lab_kernel: Path, tmp_path: Path) -> None:
+    """The kernel takes no group whose Q_Key is another (cmp_rec() of drivers/infiniband/core/multicast.c)."""
+    script = """
+        link_up vec0; rdma_up rxe0 rxe vec0; meet up
+        ip link set ib0 up; ip addr add 10.9.0.1/24 dev ib0; reach 10.9.0.1
+        mckey -b 10.9.0.1 -m 239.1.2.3 -c 1 -C 0
+    """
+    result = run(lab_kernel, [shell(script)], kernel_arguments=[INFINIBAND], directory=tmp_path)[
+        0
+    ].check()
+    assert "joined dgid: ff12:4001:ffff::" in result.output
+
+
 def test_an_infiniband_port_tells_its_counters(lab_kernel: Path, tmp_path: Path) -> None:
     prepare = "link_up vec0; rdma_up rxe0 rxe vec0; meet up; "
     asker = """

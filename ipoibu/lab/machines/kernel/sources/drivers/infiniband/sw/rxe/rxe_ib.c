@@ -10,9 +10,10 @@
  *   LID   the low 15 bits of the GID. A peer is found by LID under our port's
  *	   upper 112 bits: the MACs of a fabric differ in their last 15 bits.
  *   SA    every port is its own subnet administrator (sm_lid is its lid) and
- *	   keeps nothing: all groups exist, the parameters of all groups and
- *	   paths are the same, and they follow from the question. The hop limit
- *	   makes every path carry a GRH. There are no reports and no tables.
+ *	   keeps nothing: all groups exist, and what a group or a path has follows
+ *	   from the question, a group's Q_Key among it, or is the same for all.
+ *	   The hop limit makes every path carry a GRH. There are no reports and no
+ *	   tables.
  *
  * With rdma_rxe.sm, too, a subnet manager on the wire has its say (rxe_sma.c):
  *
@@ -411,6 +412,9 @@ static __be16 sa_mcmember(struct rxe_dev *rxe, struct ib_sa_mad *sa)
 	struct mcmember *member = (void *)sa->data;
 	ib_sa_comp_mask mask = sa->sa_hdr.comp_mask;
 	u8 mtu = SA_EXACTLY | rxe->port.attr.active_mtu;
+	u32 asked = (mask & IB_SA_MCMEMBER_REC_SL ? 0xf0000000 : 0) |
+		    (mask & IB_SA_MCMEMBER_REC_FLOW_LABEL ? 0x0fffff00 : 0) |
+		    (mask & IB_SA_MCMEMBER_REC_HOP_LIMIT ? 0x000000ff : 0);
 
 	if (!(mask & IB_SA_MCMEMBER_REC_MGID) || member->mgid.raw[0] != 0xff)
 		return SA_INVALID_GID;
@@ -434,14 +438,17 @@ static __be16 sa_mcmember(struct rxe_dev *rxe, struct ib_sa_mad *sa)
 		member->scope_join &= 0xf0;
 	member->scope_join &= 0x0f;
 	member->scope_join |= member->mgid.raw[1] << 4;
-	member->qkey = cpu_to_be32(SA_QKEY);
+	if (!(mask & IB_SA_MCMEMBER_REC_QKEY)) /* rdma_cm has its own */
+		member->qkey = cpu_to_be32(SA_QKEY);
 	member->mlid = cpu_to_be16(be16_to_cpu(IB_MULTICAST_LID_BASE) |
 				   (jhash(&member->mgid, 16, 0) & 0x3ff));
 	member->mtu = mtu;
-	member->tclass = 0;
+	if (!(mask & IB_SA_MCMEMBER_REC_TRAFFIC_CLASS))
+		member->tclass = 0;
 	member->rate = SA_EXACTLY | SA_RATE;
 	member->life_time = SA_EXACTLY | SA_LIFE_TIME;
-	member->route = cpu_to_be32(SA_HOP_LIMIT);
+	member->route &= cpu_to_be32(asked);
+	member->route |= cpu_to_be32(SA_HOP_LIMIT & ~asked);
 	return SA_OK;
 }
 
