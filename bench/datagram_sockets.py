@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import math
 import random
@@ -20,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -116,11 +117,17 @@ class Ours(Kernel):
         self._udp = UdpSocket(self._endpoint, *self._ends)
 
 
+def requests(size: int) -> Iterator[bytes]:
+    """Yield requests without end, each with another content."""
+    for number in itertools.count():
+        yield number.to_bytes(8, "big") + bytes(size - 8)
+
+
 class Asked(asyncio.DatagramProtocol):
     """Answers each request, or sends the next one after each answer until its time is over."""
 
-    def __init__(self, data: bytes, until: float, is_client: bool) -> None:
-        self._data, self._until, self._is_client = data, until, is_client
+    def __init__(self, size: int, until: float, is_client: bool) -> None:
+        self._requests, self._until, self._is_client = requests(size), until, is_client
         self.done = asyncio.get_running_loop().create_future()
         self.times: list[float] = []
 
@@ -128,13 +135,15 @@ class Asked(asyncio.DatagramProtocol):
         self.transport = transport
 
     def ask(self) -> None:
-        self._asked = time.perf_counter()
-        self.transport.sendto(self._data)
+        self._asked, self._request = time.perf_counter(), next(self._requests)
+        self.transport.sendto(self._request)
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         if not self._is_client:
             self.transport.sendto(data)
             return
+        if data != self._request:
+            return  # the late answer to one that nobody waits for
         now = time.perf_counter()
         self.times.append(now - self._asked)
         if now < self._until:
@@ -157,6 +166,23 @@ def sleeps(*processes: str) -> int:
     return count
 
 
+def ask(ours: Kernel, size: int, end: float) -> list[float]:
+    """Send one request after the other until `end`; return the times to their answers."""
+    times = []
+    for request in requests(size):
+        began = time.perf_counter()
+        if began >= end:
+            break
+        ours.send(request)
+        try:
+            while ours.receive() != request:
+                pass  # the late answer to one that nobody waits for
+        except OSError:
+            continue
+        times.append(time.perf_counter() - began)
+    return times
+
+
 def measure(
     ours: Kernel, what: str, size: int, role: str, ends: tuple[str, str], *, processes: list[str]
 ) -> Any:
@@ -166,7 +192,7 @@ def measure(
     if what == "aecho":
         ours.pause()
         try:
-            return asyncio.run(_by_asyncio(ours, data, role, ends))
+            return asyncio.run(_by_asyncio(ours, size, role, ends))
         finally:
             ours.resume()
     if what == "rate" and role == "client":
@@ -176,10 +202,10 @@ def measure(
     if what == "rate":
         while not ours.receive_some():
             pass
-        count, began = 0, time.perf_counter()
+        arrived, began = 0, time.perf_counter()
         while more := ours.receive_some():
-            count, last = count + more, time.perf_counter()
-        return count / (last - began)
+            arrived, last = arrived + more, time.perf_counter()
+        return arrived / (last - began)
     if role == "server":
         end += 1
         while time.perf_counter() < end:
@@ -188,22 +214,15 @@ def measure(
             except TimeoutError:
                 continue
         return None
-    times, before = [], sleeps(*processes)
-    while time.perf_counter() < end:
-        began = time.perf_counter()
-        ours.send(data)
-        try:
-            ours.receive()
-        except OSError:
-            continue
-        times.append(time.perf_counter() - began)
+    before = sleeps(*processes)
+    times = ask(ours, size, end)
     if what == "sleeps":
         return (sleeps(*processes) - before) / len(times)
     return statistics.median(times) * 1e6
 
 
-async def _by_asyncio(ours: Kernel, data: bytes, role: str, ends: tuple[str, str]) -> Any:
-    protocol = Asked(data, time.perf_counter() + SECONDS, role == "client")
+async def _by_asyncio(ours: Kernel, size: int, role: str, ends: tuple[str, str]) -> Any:
+    protocol = Asked(size, time.perf_counter() + SECONDS, role == "client")
     transport = await ours.transport(lambda: protocol, *ends)
     if role == "server":
         await asyncio.sleep(SECONDS + 1)
