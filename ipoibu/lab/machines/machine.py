@@ -150,7 +150,7 @@ class Machine:
         command = f"cat -- {shlex.quote(source)}"
         ended = self._run(command, COMMAND_S)
         if ended.status != 0:
-            raise self._failed(command, ended)
+            raise self._failed(command, ended, ended.status)
         if ended.output.dropped_bytes:
             raise LabError(f"machine {self.name}: {source} is too long to get")
         data = bytes(ended.output)
@@ -183,8 +183,8 @@ class Machine:
     def _run(self, command: str, timeout: float) -> Command:
         started = self._started(shell_words(command), 0)
         if self.wait_for(started, timeout) is None:
-            started.kill(SIGKILL)
-            raise self._failed(command, started)
+            started.kill(SIGKILL)  # which gives it a status, soon or at once
+            raise self._failed(command, started, None)
         return started
 
     def _run_each(
@@ -195,7 +195,7 @@ class Machine:
             ended = self._run(command, timeout)
             assert ended.status is not None
             if not good(ended.status):
-                raise self._failed(command, ended)
+                raise self._failed(command, ended, ended.status)
             output += str(ended.output)
         return output
 
@@ -207,12 +207,12 @@ class Machine:
             if good(ended.status):
                 return str(ended.output)
             if time.monotonic() > deadline:
-                raise self._failed(command, ended)
+                raise self._failed(command, ended, ended.status)
             time.sleep(RETRY_S)
 
-    def _failed(self, command: str, ended: Command) -> CommandFailed:
+    def _failed(self, command: str, ended: Command, status: int | None) -> CommandFailed:
         text = str(ended.output) + str(ended.errors)
-        return CommandFailed(self.name, command, ended.status, text)
+        return CommandFailed(self.name, command, status, text)
 
 
 class Running:

@@ -14,8 +14,8 @@ import pytest
 from ipoibu.base.errors import UsageError
 from ipoibu.lab import Lab, MachineFailed
 from ipoibu.lab.machines import roles as module
-from ipoibu.lab.machines.agent import Agent
-from ipoibu.lab.machines.machine import Machine
+from ipoibu.lab.machines.agent import Agent, Command
+from ipoibu.lab.machines.machine import CommandFailed, Machine
 from ipoibu.lab.machines.mounts import INSIDE
 from ipoibu.lab.machines.roles import Roles, Script, play
 from ipoibu.lab.machines.runner import Result
@@ -148,3 +148,19 @@ def test_words_run_as_they_are(lab: Lab) -> None:
 def test_what_is_no_script_of_a_role_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Script.parse(text, NAMES)
+
+
+def test_a_command_that_its_time_ends_has_no_exit_status(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where the agent tells it, because of the signal, before the error is made."""
+    kill = Command.kill
+
+    def kill_slowly(command: Command, signal: int) -> None:
+        kill(command, signal)
+        assert command.wait(60) == 128 + signal
+
+    monkeypatch.setattr(Command, "kill", kill_slowly)
+    with pytest.raises(CommandFailed, match="ran out of time") as caught:
+        lab.guests[0].succeed("exec sleep 1000", timeout=0.1)
+    assert caught.value.status is None
