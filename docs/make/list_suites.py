@@ -36,7 +36,8 @@ kernel and its flavour, the fabric (`ib` and `roce`: Soft-RoCE, `iwarp`: Soft-iW
 is: the kernel's `ib_ipoib`, ipoibu, or nothing. A suite's page has the reason of each failure.
 
 blktests (nvme, srp) and LTP (net) are not here: Debian 12 and 13 package neither, and PyPI has of
-LTP only its executor, kirk. NVMe-oF, SRP and iSER are tested by [examples](programs.md).
+LTP only its executor, kirk. [Examples](programs.md) try NVMe-oF and iSER, and
+`tests/lab/test_full_storage.py` tries SRP.
 
 | suite | kernel, fabric, ib0 | pass | fail | skip |
 |---|---|---|---|---|

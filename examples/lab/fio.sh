@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # fio.sh: fio's engine "rdma" in b writes 4 MB into the memory of a, and reads as much from there, on
-# connections that librdmacm makes by ib0's addresses. (Its --verb=send asks for no retry where a buffer
-# is not there yet, so on a slow machine it ends with "RNR retry counter exceeded".)
+# connections that librdmacm makes by ib0's addresses. (Its --verb=send ended with "RNR retry counter
+# exceeded" once on a slow machine.)
 #
 # Debian: fio
 # Run: ipoibu lab --guests 2 --flavour full --share examples/lab --run 'all=./fio.sh'

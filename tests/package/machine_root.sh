@@ -22,5 +22,6 @@ certificates=/etc/ssl/certs/ca-certificates.crt # of this machine: a proxy may h
 cd "$root"
 pivot_root . .former
 umount --lazy /.former
-exec /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 CI=true \
+# No exec: as process 1 the shell collects whatever a command leaves behind, where make would spin.
+/usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 CI=true \
     DEBIAN_FRONTEND=noninteractive PIP_CERT=/run/certificates "$@"
