@@ -4,8 +4,8 @@ python bench/start.py [--rounds N] NAME=TREE ...
 
 Each build is a checkout in which `make venv build` has run. A round starts, for every build, two hosts
 on one virtual cable, each with `ipoibu up` on the built-in HCA and an IPv4 and an IPv6 address; then the
-same in connected mode; an application, one process with two endpoints in memory; and two applications on the
-built-in HCA. Of each it measures
+same in connected mode; one host alone, without pings, in each mode; an application, one process with two
+endpoints in memory; and two applications on the built-in HCA. Of each it measures
 
 - `up_s`: from the first exec until both hosts report that they are up, or until the application has a
   packet;
@@ -40,6 +40,7 @@ from typing import Final
 TIMEOUT_S: Final = 120.0
 CABLE_MTU: Final = "9000"
 HOSTS: Final = (1, 2)
+PING_PAUSE_S: Final = 0.01  # pings without a pause would take the CPUs from the hosts that start
 APPLICATION: Final = """
 from ipoibu import Endpoint, EndpointConfig, Gid
 from ipoibu.fabric.memory import MemoryPort, MemorySwitch
@@ -134,14 +135,15 @@ def ready(notices: socket.socket) -> None:
             return
 
 
-def hosts(tree: Path, cable: Cable, *options: str) -> dict[str, float]:
-    """Start a daemon in each namespace, and measure both when both are up."""
+def hosts(tree: Path, cable: Cable, numbers: tuple[int, ...], *options: str) -> dict[str, float]:
+    """Start a daemon in the namespaces of `numbers`, and measure all when all are up."""
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.chmod(0o711)
         notices, processes = [], []
         begin = time.monotonic()
-        for number, name in zip(HOSTS, cable.names, strict=True):
+        for number in numbers:
+            name = cable.names[number - 1]
             path = work / str(number)
             notices.append(stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)))
             notices[-1].bind(str(path))
@@ -158,7 +160,7 @@ def hosts(tree: Path, cable: Cable, *options: str) -> dict[str, float]:
             stack.callback(process.terminate)
             processes.append(process.pid)
         pool = stack.enter_context(ThreadPoolExecutor(2))
-        targets = {"ping_s": "10.77.0.2", "ping6_s": "fd77::2"}
+        targets = {"ping_s": "10.77.0.2", "ping6_s": "fd77::2"} if len(numbers) > 1 else {}
         pings = {
             name: pool.submit(first_ping_s, cable.names[0], target, begin)
             for name, target in targets.items()
@@ -180,6 +182,7 @@ def first_ping_s(namespace: str, target: str, begin: float) -> float:
     while subprocess.run((*ping, target), check=False, capture_output=True).returncode != 0:
         if time.monotonic() - begin > TIMEOUT_S:
             raise SystemExit("a host is not reached in time")
+        time.sleep(PING_PAUSE_S)
     return time.monotonic() - begin
 
 
@@ -238,8 +241,10 @@ def main() -> None:
         for number in range(arguments.rounds + 1):
             for name, tree in random.sample(list(builds.items()), len(builds)):
                 found = {
-                    "datagram": hosts(tree, cable),
-                    "connected": hosts(tree, cable, "--mode", "connected"),
+                    "datagram": hosts(tree, cable, HOSTS),
+                    "connected": hosts(tree, cable, HOSTS, "--mode", "connected"),
+                    "alone": hosts(tree, cable, HOSTS[:1]),
+                    "alone, connected": hosts(tree, cable, HOSTS[:1], "--mode", "connected"),
                     "application": application(tree),
                     "soft": soft_applications(tree, cable),
                 }
@@ -249,7 +254,7 @@ def main() -> None:
     for (case, name), rows in sorted(figures.items()):
         medians = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
         words = (f"{key} {value:.2f}" for key, value in medians.items())
-        print(f"{case:12} {name:10} {'  '.join(words)}")
+        print(f"{case:16} {name:8} {'  '.join(words)}")
 
 
 if __name__ == "__main__":
