@@ -210,6 +210,9 @@ struct ipu_fabric {
     bool one_piece;     /* head_len must be 0: the queue pair has one SGE */
     bool pins_memory;   /* memory() pins the pages, which cannot become huge any more */
     bool spreads_flows; /* different flows may take different ways; else `flow` means nothing */
+    /* fd() is an epoll set in which the pump may sleep with descriptors of its own: in a set around
+     * it each wake-up costs more, and the scheduler does not learn that the waker makes room. */
+    bool shares_epoll;
     /* Further queue pairs that send for us: those of our TX queues, where these have numbers of
      * their own. The list does not change while a pump runs. */
     uint32_t tx_qpns[IPU_TX_QUEUES_MAX - 1];

@@ -205,6 +205,7 @@ int ipu_soft_fabric_init(struct ipu_soft_fabric *soft, struct soft_hca *const *h
         .max_recv = config->recv_depth,
         .spreads_flows = true,
         .cuts = true,
+        .shares_epoll = true,
     };
     if (soft->has_connections) {
         soft->fabric.connected = &ipu_soft_connected_ops;

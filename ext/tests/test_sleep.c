@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include "check.h"
@@ -35,7 +36,8 @@ static struct {
     uint32_t before;                 /* sends before the current wake-up, */
     int first_receives, first_reads; /* and both calls before its first send() */
     int fd;
-} fabric_state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    int set; /* an epoll set with `fd`, for a fabric that shares it; else -1 */
+} fabric_state = {.mutex = PTHREAD_MUTEX_INITIALIZER, .set = -1};
 
 static void lock(void)
 {
@@ -112,7 +114,7 @@ static int fake_arm_sends(void *self)
 static int fake_fd(void *self)
 {
     (void)self;
-    return fabric_state.fd;
+    return fabric_state.set >= 0 ? fabric_state.set : fabric_state.fd;
 }
 
 static const struct ipu_fabric_ops fabric_ops = {
@@ -359,6 +361,36 @@ static void a_pump_under_a_stream_sends_whole_batches(void)
     finish();
 }
 
+static int add_to_set(int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    return epoll_ctl(fabric_state.set, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static void a_pump_sleeps_in_the_epoll_set_that_its_fabric_shares(void)
+{
+    fabric.shares_epoll = true;
+    fabric_state.set = epoll_create1(0);
+    begin_with_a_neighbour();
+    CHECK_EQ(add_to_set(fabric_state.fd), 0);
+    CHECK_EQ(add_to_set(quiet_fd), -EEXIST); /* the pump has added its device */
+    wake_with(3);
+    CHECK_EQ(fabric_state.first_reads, 1);
+    lock();
+    int sleeps = fabric_state.sleeps;
+    CHECK_EQ(eventfd_write(fabric_state.fd, 1), 0);
+    unlock();
+    wait_for_sleep(sleeps);
+    ipu_pump_stop(pump);
+    ipu_pump_destroy(pump);
+    CHECK_EQ(add_to_set(quiet_fd), 0); /* it has gone with the pump; the set is the fabric's */
+    close(fabric_state.fd);
+    close(quiet_fd);
+    close(fabric_state.set);
+    fabric_state.set = -1;
+    fabric.shares_epoll = false;
+}
+
 static uint32_t read_events(uint32_t *last)
 {
     uint32_t len, count = 0;
@@ -402,6 +434,7 @@ int main(void)
     RUN(the_first_packet_after_a_sleep_leaves_before_the_pump_polls_again);
     RUN(a_pump_under_a_stream_sends_whole_batches);
     RUN(a_device_that_failed_is_slept_beside);
+    RUN(a_pump_sleeps_in_the_epoll_set_that_its_fabric_shares);
     RUN(a_device_failure_is_reported_once_there_is_room);
     return 0;
 }

@@ -2,6 +2,7 @@
 #include "pump/loop/pump.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -187,9 +188,12 @@ static void sleep_until_work(struct ipu_pump *pump, bool calm)
 }
 
 /* Returns how often the pump can yield the CPU in BURST_NS: once where system calls are slow,
- * because a sleep takes several. */
-static int affordable_yields(uint64_t call_ns)
+ * because a sleep takes several. Beside a fabric that shares its epoll set a sleep takes one, and
+ * saves both ends more than polls do: bench/notes/placement.md. */
+static int affordable_yields(const struct ipu_pump *pump, uint64_t call_ns)
 {
+    if (pump->fabric->shares_epoll)
+        return 0;
     uint64_t count = call_ns > 0 ? BURST_NS / call_ns : BURST_YIELDS;
     return count < 1 ? 1 : count < BURST_YIELDS ? (int)count : BURST_YIELDS;
 }
@@ -268,7 +272,7 @@ static void *run(void *arg)
     uint64_t look_until_ns = 0;
     struct moved rested = {0};
     uint64_t call_ns = ipu_syscall_cost_ns();
-    int burst = 0, yields = 0, yields_max = affordable_yields(call_ns);
+    int burst = 0, yields = 0, yields_max = affordable_yields(pump, call_ns);
     bool dry = false;
     while (!atomic_load_explicit(&pump->thread.stops, memory_order_acquire)) {
         int work = step(pump, ROUND_PACKETS);
@@ -292,7 +296,6 @@ static void *run(void *arg)
         struct moved since = moved_since(pump, rested);
         uint64_t bytes = since.tx_bytes + since.rx_bytes;
         widen_streams(pump, since);
-        /* Sleep and wake-up cost both ends more than a few polls do. */
         if ((burst >= BURST_PACKETS || bytes >= BURST_BYTES) && yields++ < yields_max) {
             sched_yield();
             continue;
@@ -466,12 +469,14 @@ static int watch_sources(struct ipu_pump *pump)
 {
     const struct ipu_fabric *fabric = pump->fabric;
     const struct ipu_device *device = pump->device;
-    pump->sources.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    int fabric_fd = fabric->ops->fd(fabric->self);
+    pump->sources.epoll_fd =
+        fabric->shares_epoll ? fcntl(fabric_fd, F_DUPFD_CLOEXEC, 0) : epoll_create1(EPOLL_CLOEXEC);
     if (pump->sources.epoll_fd < 0)
         return -errno;
     int error = watch(pump, ipu_ring_fd(&pump->commands));
-    if (error == 0)
-        error = watch(pump, fabric->ops->fd(fabric->self));
+    if (error == 0 && !fabric->shares_epoll)
+        error = watch(pump, fabric_fd);
     pump->sources.device_fds[0] = device->ops->fd(device->self);
     pump->sources.device_fds[1] =
         device->ops->ahead_fd != NULL ? device->ops->ahead_fd(device->self) : -1;
@@ -541,8 +546,10 @@ void ipu_pump_destroy(struct ipu_pump *pump)
     ipu_pump_stop(pump);
     if (pump->attached && pump->device->ops->detach != NULL)
         pump->device->ops->detach(pump->device->self, &pump->tx);
-    if (pump->sources.epoll_fd >= 0)
+    if (pump->sources.epoll_fd >= 0) {
+        leave_device(pump); /* the fabric may live on, and have another pump */
         close(pump->sources.epoll_fd);
+    }
     ipu_neigh_free(&pump->neigh);
     ipu_route_free(&pump->route);
     ipu_route_answers_free(&pump->answers);
