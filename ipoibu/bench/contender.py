@@ -32,6 +32,9 @@ MTU: Final = 2044
 CONNECTED_MTU: Final = 65520
 READY_S: Final = 60.0
 QUIET: Final[dict[str, Any]] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+# A daemon runs in a session of its own, as ours do. Where the kernel shares the CPUs out by sessions
+# (sched_autogroup), it places a forwarder in the session of iperf3 better: bench/notes/placement.md.
+OWN_SESSION: Final[dict[str, Any]] = {"start_new_session": True}
 SEGMENT_BYTES: Final = NETDEV_MTU - 28  # of a datagram on the wire: headers of IPv4 and UDP
 TRAIN_BYTES: Final = 65000
 # Of TCP in the ceiling's datagram mode: 32 packets of 2016 bytes fill a train, and 32 of 2044 do not.
@@ -254,7 +257,7 @@ class Tunnel:
             for host, other in (hosts, hosts[::-1]):
                 ends = wire(host), wire(other)
                 command = python("ipoibu.bench.tunnel", self.link, *ends, self.kind, str(number))
-                process = host.namespace.popen(command, stdout=subprocess.PIPE)
+                process = host.namespace.popen(command, stdout=subprocess.PIPE, **OWN_SESSION)
                 started.append(process)
                 if process.stdout is None or process.stdout.readline() != b"ready\n":
                     raise LabError(f"{self.name} did not start")

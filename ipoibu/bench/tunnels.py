@@ -13,6 +13,7 @@ from typing import Final
 
 from ipoibu.bench.contender import (
     MTU,
+    OWN_SESSION,
     QUIET,
     Running,
     links,
@@ -56,7 +57,8 @@ class WireguardGo:
                 Path(work, host.name).write_text(key)
                 public[host.name] = _output(["wg", "pubkey"], key)
                 link = names[host.name]
-                started.append(host.namespace.popen(["wireguard-go", "-f", link], **QUIET))
+                command = ["wireguard-go", "-f", link]
+                started.append(host.namespace.popen(command, **QUIET, **OWN_SESSION))
             for host, other in (hosts, hosts[::-1]):
                 link = names[host.name]
                 _wait_for(Path("/var/run/wireguard", f"{link}.sock"), started)
@@ -99,7 +101,8 @@ class Fastd:
                     f'peer "{other.name}" {{ key "{keys[other.name][1]}";'
                     f" remote {wire(other)}:{FASTD_PORT}; }}\n"
                 )
-                started.append(host.namespace.popen(["fastd", "-c", str(config)], **QUIET))
+                command = ["fastd", "-c", str(config)]
+                started.append(host.namespace.popen(command, **QUIET, **OWN_SESSION))
             for host in hosts:
                 _wait_for_link(host, self.link, started)
                 sh(host, f"ip address add 10.82.0.{host.number}/24 dev {self.link}")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import socket
 import threading
@@ -32,6 +33,7 @@ def test_a_stream_through_the_ceiling_is_what_was_sent(packet_bytes: int) -> Non
         number_wire(lab)
         with Tunnel("ceiling", "ceiling", packet_bytes).running(lab) as running:
             ends = running.ends(lab)
+            assert [os.getsid(pid) for pid in running.pids] == list(running.pids)
             wait_answer(ends)
             with ends.receiver.inside(lambda: socket.create_server((ends.address, PORT))) as server:
                 sender = ends.sender.inside(lambda: socket.create_connection((ends.address, PORT)))
