@@ -2,10 +2,12 @@
 """Runs the suites of examples/suites, and stores what they say in docs/findings/suites.
 
 `python -m tests.lab.suites` runs all of them (half an hour), with names those alone, with NAME/2 the second
-run of one, and then docs/make/list_suites.py makes pages of it. A suite is a script that prints lines of the
-Test Anything Protocol; its head has the commands that run it ("Run:", each for the kernels of "Kernels:"),
-the Debian packages whose versions count ("Debian:"), and a sentence about the suite. A line "Before:" is a
-command that makes what the runs share with their machines.
+run of one, and then docs/make/list_suites.py makes pages of it. A run that ends without its verdicts keeps
+those of before, and the status is 1.
+
+A suite is a script that prints lines of the Test Anything Protocol; its head has the commands that run it
+("Run:", each for the kernels of "Kernels:"), the Debian packages whose versions count ("Debian:"), and a
+sentence about the suite. A line "Before:" is a command that makes what the runs share with their machines.
 """
 
 from __future__ import annotations
@@ -196,7 +198,8 @@ def steady(suite: Suite, run: Run, tests: dict[str, str]) -> dict[str, str]:
     return kinds
 
 
-def main(names: list[str]) -> None:
+def main(names: list[str]) -> int:
+    failed = 0
     for suite in suites():
         chosen = [
             run
@@ -208,11 +211,17 @@ def main(names: list[str]) -> None:
         prepare(suite)
         for run in chosen:
             print(suite.name, run.title, flush=True)
-            outcome = perform(run)
+            try:
+                outcome = perform(run)
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                failed += 1
+                print(error, file=sys.stderr, flush=True)
+                continue
             # After each run, so that an end in the middle keeps what there is.
             store(suite, {**outcomes_of(suite), run: outcome})
     subprocess.run([sys.executable, TREE / "docs/make/list_suites.py"], check=True)
+    return failed
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]) > 0)

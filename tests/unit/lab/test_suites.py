@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from tests.interpreter import run
-from tests.lab.suites import Run, Suite, known, load, read, steady, suites
+from tests.lab.suites import Outcome, Run, Suite, known, load, main, read, steady, suites
 
 LINES_MAX: Final = 100
 each_suite = pytest.mark.parametrize("suite", suites(), ids=lambda it: it.name)
@@ -69,6 +69,26 @@ def test_what_differs_from_run_to_run_is_not_compared(
     suite = Suite("some", "", (), (), (), 0)
     run = Run.of("6.1", "ipoibu lab")
     assert steady(suite, run, {"ab": "pass", "b": "skip: x"}) == {"b": "skip"}
+
+
+def test_a_run_without_verdicts_does_not_keep_the_others_from_theirs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = sys.modules[main.__module__]
+    runs = tuple(Run.of(kernel, "ipoibu lab") for kernel in ("6.1", "6.12"))
+    suite = Suite("some", "", (), runs, (), 0)
+
+    def perform(run: Run) -> Outcome:
+        assert run.kernel != "6.1", "a machine has ended"
+        return Outcome({"a": "pass"}, "6.12.1")
+
+    monkeypatch.setattr(module, "suites", lambda: [suite])
+    monkeypatch.setattr(module, "perform", perform)
+    monkeypatch.setattr(module, "STORE", tmp_path)
+    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: None)
+    assert main([]) == 1
+    assert [it["title"] for it in load(suite)["runs"]] == [runs[1].title]
+    assert "a machine has ended" in capsys.readouterr().err
 
 
 KNOWN_MODULE: Final = known.__module__
