@@ -46,8 +46,8 @@ TEST_PACKAGES := $(RUN_PACKAGES) git make ccache strace procps tcpdump tshark ip
                  qemu-system-x86 busybox xz-utils wireguard-go wireguard-tools $(DOCS_PACKAGES)
 
 # Programs of other people that examples/lab, examples/suites, the RDMA guide and tests/stacks run.
-NIGHTLY_PACKAGES := fio libcap-dev libfabric-bin liblwip-dev libmnl-dev libopenmpi-dev nfs-common nfs-kernel-server \
-                    open-iscsi openmpi-bin qperf rsync targetcli-fb ucx-utils
+NIGHTLY_PACKAGES := fio iputils-arping libcap-dev libfabric-bin liblwip-dev libmnl-dev libopenmpi-dev netsniff-ng nfs-common \
+                    nfs-kernel-server open-iscsi openmpi-bin qperf rsync targetcli-fb traceroute ucx-utils
 
 # What a user of the examples and of the RDMA guide installs: the packages that they name.
 EXAMPLE_PACKAGES = $(shell sed -n 's/^# Debian: //p' examples/lab/*.sh examples/lab/broken/*.sh | tr -d ,) \

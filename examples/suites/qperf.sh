@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # qperf.sh: each test of qperf for a second, over the addresses of ib0 and by verbs; its rates are
-# not judged.
+# not judged. What uc_bw sends fills a receiver of 512 MB (docs/findings/linux-rxe-flood.md).
 #
 # Debian: qperf
 # Kernels: 6.12
-# Run: ipoibu lab --guests 2 --fabric ib --share examples/suites --run 'all=./qperf.sh 10.9.0.1 rxe0'
-# Run: ipoibu lab --guests 2 --ipoib ipoibu --fabric ib --share examples/suites
+# Run: ipoibu lab --guests 2 --memory 4096 --fabric ib --share examples/suites
+#   --run 'all=./qperf.sh 10.9.0.1 rxe0'
+# Run: ipoibu lab --guests 2 --memory 4096 --ipoib ipoibu --fabric ib --share examples/suites
 #   --run 'all=./qperf.sh 10.9.0.1 rxe0'
 # Run: ipoibu lab --guests 2 --ipoib ipoibu --fabric iwarp --share examples/suites
 #   --run 'all=./qperf.sh 10.9.0.1'

@@ -4,7 +4,7 @@
 # selftests-net.sh: tests of tools/testing/selftests/net of Linux 7.3 in one machine, which has an ib0: some
 # whose kernel options the flavour full has, and which end within seconds. Most run in namespaces.
 #
-# Debian: iproute2
+# Debian: iproute2, iputils-arping, netsniff-ng, traceroute
 # Kernels: 7.3
 # Before: examples/suites/build_selftests 7.3
 # Run: ipoibu lab --guests 1 --flavour full --fabric ib --share build/selftests/7.3
@@ -12,7 +12,7 @@
 set -euo pipefail
 # shellcheck source=/dev/null
 . ./tap.sh
-export LIMIT_S=120
+export LIMIT_S=300
 cd installed/net
 sockets=(bind_bhash.sh bind_timewait bind_wildcard cmsg_ip.sh cmsg_so_mark.sh cmsg_time.sh
     cork_fragsize.py epoll_busy_poll getsockopt_iter reuseaddr_conflict
