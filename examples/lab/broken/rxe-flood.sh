@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # rxe-flood.sh: b sends to a by an unreliable connection. What a's Soft-RoCE has received waits in its queue
-# pair without a limit, and takes a's memory while the sender is faster than a's task.
+# pair without a limit, and takes a's memory while the sender is faster than a's task. With the usual 512 MB
+# the kernel then ends programs.
 #
 # Debian: python3, qperf
-# Run: ipoibu lab --guests 2 --share examples/lab --run 'all=./broken/rxe-flood.sh'
+# Run: ipoibu lab --guests 2 --memory 4096 --share examples/lab --run 'all=./broken/rxe-flood.sh'
 # Expect: a: the packets that wait take more than 64 MB
 set -euo pipefail
 # shellcheck source=/dev/null
