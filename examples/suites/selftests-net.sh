@@ -4,7 +4,7 @@
 # selftests-net.sh: tests of tools/testing/selftests/net of Linux 7.3 in one machine, which has an ib0: some
 # whose kernel options the flavour full has, and which end within seconds. Most run in namespaces.
 #
-# Debian: iproute2, iputils-arping, netsniff-ng, traceroute
+# Debian: iproute2, iputils-arping, netsniff-ng, socat, traceroute
 # Kernels: 7.3
 # Before: examples/suites/build_selftests 7.3
 # Run: ipoibu lab --guests 1 --flavour full --fabric ib --share build/selftests/7.3

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs the suites of examples/suites, and stores what they say in docs/findings/suites.
 
-`python -m tests.lab.suites` runs all of them (half an hour), with names those alone, with NAME/2 the second
+`python -m tests.lab.suites` runs all of them (an hour), with names those alone, with NAME/2 the second
 run of one, and then docs/make/list_suites.py makes pages of it. A run that ends without its verdicts keeps
 those of before, and the status is 1.
 
