@@ -213,7 +213,7 @@ def main(names: list[str]) -> int:
             print(suite.name, run.title, flush=True)
             try:
                 outcome = perform(run)
-            except (AssertionError, subprocess.TimeoutExpired) as error:
+            except (AssertionError, ValueError, subprocess.TimeoutExpired) as error:
                 failed += 1
                 print(error, file=sys.stderr, flush=True)
                 continue
