@@ -29,12 +29,9 @@
 #define LATER_NS 2000000 /* the end of a send may stay unknown for this time */
 
 enum {
-    ROUND_PACKETS = 256, /* in each direction; we merge runs of packets within a round */
-    BURST_PACKETS = 64,  /* after so many packets without a pause, */
-    BURST_BYTES = 65536, /* or so many bytes, more packets come soon: */
-    BURST_YIELDS = 16,   /* then the pump polls so often again, yields the CPU in between, */
-    BURST_NS = 8000, /* and stops after this time, which a sleep would take; one poll at least */
-    TX_FRAMES = 256, /* of packets that fit the MTU */
+    ROUND_PACKETS = 256,   /* in each direction; we merge runs of packets within a round */
+    BURST_BYTES = 65536,   /* between two sleeps, and more packets come soon */
+    TX_FRAMES = 256,       /* of packets that fit the MTU */
     TX_SUPER_FRAMES = 80,  /* of 64 KiB: 5 MiB, which with the rest fits an 8 MiB limit of locked
                               memory */
     TX_ENGINE_FRAMES = 16, /* frames for the engine alone, */
@@ -187,17 +184,6 @@ static void sleep_until_work(struct ipu_pump *pump, bool calm)
     IPU_COUNT(pump, wakeups);
 }
 
-/* Returns how often the pump can yield the CPU in BURST_NS: once where system calls are slow,
- * because a sleep takes several. Beside a fabric that shares its epoll set a sleep takes one, and
- * saves both ends more than polls do: bench/notes/placement.md. */
-static int affordable_yields(const struct ipu_pump *pump, uint64_t call_ns)
-{
-    if (pump->fabric->shares_epoll)
-        return 0;
-    uint64_t count = call_ns > 0 ? BURST_NS / call_ns : BURST_YIELDS;
-    return count < 1 ? 1 : count < BURST_YIELDS ? (int)count : BURST_YIELDS;
-}
-
 struct moved {
     uint64_t tx_bytes, rx_bytes;
 };
@@ -272,14 +258,14 @@ static void *run(void *arg)
     uint64_t look_until_ns = 0;
     struct moved rested = {0};
     uint64_t call_ns = ipu_syscall_cost_ns();
-    int burst = 0, yields = 0, yields_max = affordable_yields(pump, call_ns);
-    bool dry = false;
+    int burst = 0;
+    bool dry = false, yielded = false;
     while (!atomic_load_explicit(&pump->thread.stops, memory_order_acquire)) {
         int work = step(pump, ROUND_PACKETS);
         if (work > 0) {
             dry = false;
-            burst = burst < BURST_PACKETS ? burst + work : burst;
-            yields = 0;
+            burst = burst <= CALM_WORK ? burst + work : burst;
+            yielded = false;
             continue;
         }
         if (looks(pump, call_ns) && (!dry || look_until_ns > 0)) {
@@ -296,12 +282,16 @@ static void *run(void *arg)
         struct moved since = moved_since(pump, rested);
         uint64_t bytes = since.tx_bytes + since.rx_bytes;
         widen_streams(pump, since);
-        if ((burst >= BURST_PACKETS || bytes >= BURST_BYTES) && yields++ < yields_max) {
+        /* After a burst the program that the pump waits for may run, and then the pump looks once
+         * more: bench/notes/yields.md. */
+        if (bytes >= BURST_BYTES && !yielded) {
             sched_yield();
+            yielded = true;
             continue;
         }
         bool calm = burst <= CALM_WORK && bytes <= CALM_BYTES;
-        burst = yields = 0;
+        burst = 0;
+        yielded = false;
         rested = moved_since(pump, (struct moved){0});
         sleep_until_work(pump, calm);
     }
