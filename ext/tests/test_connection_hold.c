@@ -2,6 +2,8 @@
 /* A full connection: how long the pump holds packets for it, and what it leaves to the others. */
 #include "connected_world.h"
 
+enum { FREE_LOOKS = 16 };
+
 /* Shows a sign of life now, however slow this machine is. */
 static void moves(void)
 {
@@ -72,6 +74,37 @@ static void a_packet_that_waits_goes_where_it_should_go_by_then(void)
     end();
 }
 
+/* A few looks are free: to ask the clock costs more where it is a system call. */
+static void some_looks_are_free_and_no_more(void)
+{
+    enum { HOLD_NS = 20000000 };
+    fill_connection();
+    offer(200);
+    for (int i = 0; i <= FREE_LOOKS; i++) {
+        step();
+        usleep(100);
+    }
+    CHECK_EQ(connection.hold_left_ns, HOLD_NS);
+    usleep(2000);
+    step();
+    CHECK(connection.hold_left_ns <= HOLD_NS - 2000000);
+    end();
+}
+
+/* A pump that runs sleeps after a look or two. */
+static void a_sleep_is_not_free(void)
+{
+    fill_connection();
+    offer(200);
+    CHECK_EQ(ipu_pump_start(pump), 0);
+    for (int i = 0; i < 5000 && counter("tx_connection_full") == 0; i++)
+        usleep(1000);
+    ipu_pump_stop(pump);
+    CHECK_EQ(counter("tx_connection_full"), 1);
+    CHECK_EQ(connection.hold_left_ns, 0);
+    end();
+}
+
 /* A wait of 20 ms uses up all the time that a connection has; a full window of long messages
  * restores it. */
 static void waiting_uses_up_the_time_that_ended_messages_restore(void)
@@ -82,6 +115,8 @@ static void waiting_uses_up_the_time_that_ended_messages_restore(void)
     offer(200);
     step();
     CHECK_EQ(device_state.len, 0);
+    for (int i = 0; i < FREE_LOOKS; i++)
+        step();
     usleep(2000);
     step();
     CHECK(connection.hold_left_ns <= HOLD_NS - 2000000);
@@ -249,6 +284,8 @@ int main(void)
 {
     RUN(a_peer_that_does_not_answer_holds_so_many_frames_and_no_more);
     RUN(a_full_connection_that_moves_is_waited_for_and_nothing_is_lost);
+    RUN(some_looks_are_free_and_no_more);
+    RUN(a_sleep_is_not_free);
     RUN(waiting_uses_up_the_time_that_ended_messages_restore);
     RUN(a_peer_that_does_not_answer_leaves_frames_to_the_others);
     RUN(packets_of_the_engine_wait_for_a_full_connection_and_come_first);

@@ -170,6 +170,7 @@ static void sleep_until_work(struct ipu_pump *pump, bool calm)
             return;
         left_ns = until_ns < left_ns ? until_ns : left_ns;
     }
+    ipu_connection_note_sleep(pump);
     struct timespec wait = {left_ns / NS_PER_S, left_ns % NS_PER_S};
     struct epoll_event events[SOURCES];
     int n = epoll_pwait2(pump->sources.epoll_fd, events, SOURCES,

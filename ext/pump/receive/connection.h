@@ -22,6 +22,9 @@ bool ipu_connection_has_room(const struct ipu_pump *pump, const struct ipu_conne
 /* Begins to wait for room, for so many ns at most; 0: drop. */
 uint64_t ipu_connection_hold(struct ipu_pump *pump, struct ipu_connection *connection);
 
+/* The pump goes to sleep: from now on the clock runs for a connection that it waits for. */
+void ipu_connection_note_sleep(struct ipu_pump *pump);
+
 /* Queues a message for the next doorbell. The connection must have room. */
 void ipu_connection_enqueue(struct ipu_pump *pump, struct ipu_connection *connection,
                             const struct ipu_ah *ah, struct ipu_send send);

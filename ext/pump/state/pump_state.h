@@ -67,9 +67,11 @@ struct ipu_connection_state {
     int pending;
     uint32_t pending_bytes;
 
-    /* The connection for which the pump does not read the device, and since when; or NULL. */
+    /* The connection for which the pump does not read the device, or NULL; since when, or 0: it has
+     * not asked the clock yet; and how often it has looked since without a message that ended. */
     struct ipu_connection *held_by;
     uint64_t held_since_ns;
+    uint32_t held_looks;
 };
 
 /* A write to the device, with the data to count it: its packets, and what made them one frame. */
