@@ -14,8 +14,6 @@ import argparse
 import asyncio
 import itertools
 import json
-import math
-import random
 import socket
 import statistics
 import subprocess
@@ -25,6 +23,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
+
+from rounds import ratios, take_turns
 
 from ipoibu.aio import UdpSocket, create_datagram_endpoint
 from ipoibu.endpoint.api.endpoint import Endpoint
@@ -267,12 +267,18 @@ class Pair:
     def _read(self, worker: Any) -> Any:
         return json.loads(worker.stdout.readline())
 
-    def measure(self, way: str) -> float:
+    def measure(self, way: str) -> dict[str, float]:
         for worker, role in zip(self._hosts, ("client", "server"), strict=True):
             worker.stdin.write(f"{role} {way}\n".encode())
             worker.stdin.flush()
         client, server = (self._read(worker) for worker in self._hosts)
-        return float(client if server is None else server)
+        unit = {"rate": "/s", "sleeps": "a request"}.get(way.split(maxsplit=1)[0], "us")
+        return {f"{way}, {unit}": float(client if server is None else server)}
+
+
+def compare(pairs: dict[str, Pair], way: str, rounds: int) -> None:
+    figures = take_turns(pairs, rounds, lambda stack: pairs[stack].measure(way))
+    print(*ratios(figures), sep="\n", flush=True)
 
 
 def main() -> None:
@@ -288,18 +294,7 @@ def main() -> None:
     with ExitStack() as exits:
         pairs = {stack: Pair(stack, given.mode, exits) for stack in ("kernel", "aio")}
         for way in given.way or WAYS:
-            found: dict[str, list[float]] = {stack: [] for stack in pairs}
-            for _ in range(given.rounds):
-                for stack in random.sample(list(pairs), 2):
-                    found[stack].append(pairs[stack].measure(way))
-            logs = [math.log(b / a) for a, b in zip(found["kernel"], found["aio"], strict=True)]
-            ratio = math.exp(statistics.mean(logs))
-            error = ratio * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
-            unit = {"rate": "/s", "sleeps": "a request"}.get(way.split()[0], "us")
-            shown = ", ".join(
-                f"{stack} {statistics.median(values):.4g} {unit}" for stack, values in found.items()
-            )
-            print(f"{way:10} ratio {ratio:.2f} +- {error:.2f} ({shown})", flush=True)
+            compare(pairs, way, given.rounds)
 
 
 if __name__ == "__main__":

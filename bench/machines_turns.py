@@ -17,15 +17,13 @@ import argparse
 import json
 import math
 import os
-import random
-import statistics
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from rounds import ratios, take_turns
 
 PROC: Final = Path("/proc")
 LOOK_S: Final = 0.01
@@ -59,16 +57,15 @@ def sessions(directory: str) -> dict[int, int]:
     return found
 
 
-def cpu_ns(session: int) -> dict[str, int]:
+def cpu_s(session: int) -> dict[str, float]:
     """Return the time on CPU of each process of a session."""
+    from ipoibu.bench import process
+
     found = {}
     for path in processes():
         try:
             if os.getsid(int(path.name)) == session:
-                tasks = (path / "task").iterdir()
-                found[path.name] = sum(
-                    int((it / "schedstat").read_text().split()[0]) for it in tasks
-                )
+                found[path.name] = process.cpu_s([int(path.name)])
         except OSError:
             continue
     return found
@@ -82,7 +79,7 @@ class Meter(threading.Thread):
         self._directory = directory
         self._nice = nice
         self.ended = threading.Event()
-        self.used_ns: dict[int, int] = {}
+        self.used_s: dict[int, float] = {}
 
     def _wait(self, name: str) -> bool:
         while not (self._directory / name).exists():
@@ -96,11 +93,11 @@ class Meter(threading.Thread):
         machines = sessions(str(self._directory))
         for session in machines.values() if self._nice else ():
             (PROC / str(session) / "autogroup").write_text(str(self._nice))
-        before = {number: cpu_ns(session) for number, session in machines.items()}
+        before = {number: cpu_s(session) for number, session in machines.items()}
         if self._wait("stat-tcp-after-2"):
             for number, session in machines.items():
-                after = cpu_ns(session).items()
-                self.used_ns[number] = sum(ns - before[number].get(pid, 0) for pid, ns in after)
+                after = cpu_s(session).items()
+                self.used_s[number] = sum(s - before[number].get(pid, 0) for pid, s in after)
 
 
 def turn(contender: str, mode: str, seconds: int, nice: int) -> dict[str, float]:
@@ -137,7 +134,7 @@ def turn(contender: str, mode: str, seconds: int, nice: int) -> dict[str, float]
             meter.join()
         gbit_s = parse_iperf3((Path(directory) / "tcp.json").read_text())[0]
     total_bytes = gbit_s * 1e9 / 8 * seconds
-    receiver, sender = (meter.used_ns[number] / total_bytes for number in (1, 2))
+    receiver, sender = (1e9 * meter.used_s[number] / total_bytes for number in (1, 2))
     return {
         "gbit_s": gbit_s,
         "cpu_ns_per_byte": receiver + sender,
@@ -146,9 +143,9 @@ def turn(contender: str, mode: str, seconds: int, nice: int) -> dict[str, float]
     }
 
 
-def take(argument: str, mode: str, seconds: int, nice: int) -> dict[str, float]:
-    """Run one turn with the interpreter of the build."""
-    path, _, contender = argument.partition("=")[2].partition("@")
+def take(build: str, mode: str, seconds: int, nice: int) -> dict[str, float]:
+    """Run one turn with the interpreter of the build, TREE[@kernel]."""
+    path, _, contender = build.partition("@")
     tree = Path(path).resolve()
     words = ("--turn", "--seconds", str(seconds), "--nice", str(nice), mode, contender or "ipoibu")
     output = subprocess.run(
@@ -160,37 +157,6 @@ def take(argument: str, mode: str, seconds: int, nice: int) -> dict[str, float]:
     ).stdout
     figures: dict[str, float] = json.loads(output.splitlines()[-1])
     return figures
-
-
-def compare(
-    builds: list[str], rounds: int, deadline_s: float, measure: Callable[[str], dict[str, float]]
-) -> dict[str, list[dict[str, float]]]:
-    """Measure all builds in turn; return the figures of each build's rounds, by its name."""
-    figures: dict[str, list[dict[str, float]]] = {it.partition("=")[0]: [] for it in builds}
-    end_s = time.monotonic() + deadline_s
-    for _ in range(rounds):
-        began_s = time.monotonic()
-        taken = {it: measure(it) for it in random.sample(builds, len(builds))}
-        for argument, figure in taken.items():
-            figures[argument.partition("=")[0]].append(figure)
-        now_s = time.monotonic()
-        if now_s + now_s - began_s > end_s:
-            break
-    return figures
-
-
-def rows(figures: dict[str, list[dict[str, float]]]) -> Iterator[str]:
-    base, *others = figures
-    for name in others:
-        for key in figures[base][0]:
-            ours, theirs = ([it[key] for it in figures[each]] for each in (name, base))
-            logs = [math.log(our / their) for our, their in zip(ours, theirs, strict=True)]
-            error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
-            yield (
-                f"{key:22} {name}/{base}: {math.exp(statistics.mean(logs)):.3f} +-{error:.3f}"
-                f"  medians {statistics.median(theirs):.3g}, {statistics.median(ours):.3g}"
-                f"  {len(logs)} rounds"
-            )
 
 
 def main() -> None:
@@ -211,9 +177,14 @@ def main() -> None:
         return
     if len(args.builds) < 2:
         parser.error("a comparison needs two builds")
-    measure = partial(take, mode=args.mode, seconds=args.seconds, nice=args.nice)
-    figures = compare(args.builds, args.rounds, args.limit, measure)
-    print(*rows(figures), sep="\n")
+    builds = dict(it.partition("=")[::2] for it in args.builds)
+    figures = take_turns(
+        builds,
+        args.rounds,
+        lambda name: take(builds[name], args.mode, args.seconds, args.nice),
+        deadline_s=args.limit,
+    )
+    print(*ratios(figures), sep="\n")
     if args.json:
         args.json.write_text(json.dumps({"mode": args.mode, "figures": figures}, indent=1) + "\n")
 

@@ -21,17 +21,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import random
 import re
-import statistics
 import subprocess
-from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+
+from rounds import ratios, take_turns
 
 PEER: Final = "10.77.0.2"
 PORT: Final = "5201"
@@ -137,35 +136,6 @@ def busy_s() -> float:
     return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
 
 
-def compare(what: str, rounds: int, builds: Sequence[Build]) -> list[dict[str, Any]]:
-    """Measure all `builds` in turn; return a row for each figure of each further build."""
-    figures: dict[str, list[dict[str, float]]] = {build.name: [] for build in builds}
-    for number in range(rounds + 1):
-        for build in random.sample(builds, len(builds)):
-            figure = build.measure(what)
-            if number > 0:  # the first round warms up
-                figures[build.name].append(figure)
-    base = figures[builds[0].name]
-    rows = []
-    for build in builds[1:]:
-        for key in base[0]:
-            ours = [figure[key] for figure in figures[build.name]]
-            theirs = [figure[key] for figure in base]
-            logs = [math.log(our / their) for our, their in zip(ours, theirs, strict=True)]
-            rows.append(
-                {
-                    "what": f"{what} {key}",
-                    "build": build.name,
-                    "base": builds[0].name,
-                    "rounds": rounds,
-                    "ratio": round(math.exp(statistics.mean(logs)), 3),
-                    "standard_error": round(statistics.stdev(logs) / math.sqrt(rounds), 3),
-                    "medians": [statistics.median(theirs), statistics.median(ours)],
-                }
-            )
-    return rows
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -184,15 +154,15 @@ def main() -> None:
         for build in args.builds:
             build.wire = args.wire
             stack.enter_context(build)
-        rows = compare(args.what, args.rounds, args.builds)
-    for row in rows:
-        print(
-            f"{row['what']:26} {row['build']}/{row['base']}: {row['ratio']:.3f}"
-            f" +-{row['standard_error']:.3f}  medians {row['medians'][0]:.5g}, {row['medians'][1]:.5g}"
-        )
+        builds = {build.name: build for build in args.builds}
+        for build in args.builds:
+            build.measure(args.what)  # warms up
+        figures = take_turns(builds, args.rounds, lambda name: builds[name].measure(args.what))
+    rows = list(ratios(figures))
+    print(*rows, sep="\n")
     if args.json:
         with args.json.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.writelines(json.dumps({"what": args.what, **asdict(row)}) + "\n" for row in rows)
 
 
 if __name__ == "__main__":
