@@ -95,7 +95,8 @@ def test_a_connected_socket_hears_that_nobody_listens(pair: tuple[Endpoint, Endp
             with pytest.raises(ConnectionRefusedError):
                 client.recv(PATIENCE_S)
         except TimeoutError:
-            pytest.fail(f"nothing came: {stats(alice)}, {stats(bob)}, {answering}")
+            seen = [(it.stats(), it.neighbours(), stats(it)) for it in pair]
+            pytest.fail(f"nothing came: {seen}, {answering}")
         finally:
             ends.set()
         answering.result(PATIENCE_S)
