@@ -8,6 +8,7 @@ import errno
 import gc
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -96,10 +97,16 @@ def test_a_connected_socket_hears_that_nobody_listens(prefix: str) -> None:
     async def scenario(alice: Endpoint, bob: Endpoint) -> None:
         other, _ = await opened(bob, (f"{prefix}2", 7001))
         client, noted = await opened(alice, remote=(f"{prefix}2", 7000))
-        client.sendto(b"anybody")
-        await noted.until("error")
+        asked = 0
+        while not noted.errors and asked < PATIENCE_S:
+            # Again where no answer comes, as in test_udp_socket.py.
+            client.sendto(b"anybody")
+            asked += 1
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await noted.until("error")
         assert isinstance(noted.errors[0], ConnectionRefusedError)
-        assert stats(bob)["aio.no_socket"] == 1
+        assert 1 <= stats(bob)["aio.no_socket"] <= asked
         client.close()
         other.close()
 
