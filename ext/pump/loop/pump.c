@@ -259,13 +259,13 @@ static void *run(void *arg)
     uint64_t look_until_ns = 0;
     struct moved rested = {0};
     uint64_t call_ns = ipu_syscall_cost_ns();
-    int burst = 0;
+    int done = 0; /* since the last sleep, up to more than a calm pump does */
     bool dry = false, yielded = false;
     while (!atomic_load_explicit(&pump->thread.stops, memory_order_acquire)) {
         int work = step(pump, ROUND_PACKETS);
         if (work > 0) {
             dry = false;
-            burst = burst <= CALM_WORK ? burst + work : burst;
+            done = done <= CALM_WORK ? done + work : done;
             yielded = false;
             continue;
         }
@@ -290,8 +290,8 @@ static void *run(void *arg)
             yielded = true;
             continue;
         }
-        bool calm = burst <= CALM_WORK && bytes <= CALM_BYTES;
-        burst = 0;
+        bool calm = done <= CALM_WORK && bytes <= CALM_BYTES;
+        done = 0;
         yielded = false;
         rested = moved_since(pump, (struct moved){0});
         sleep_until_work(pump, calm);
