@@ -66,7 +66,7 @@ help:
 	@echo 'make coverage    list the lines of the packet paths that the tests run'
 	@echo 'make soak        eight hosts under faults for HOURS=1'
 	@echo 'make soak-datagrams  the sockets of ipoibu.aio at full rate for two hours'
-	@echo 'make bench       ten minutes or more of measuring, beside kernel VXLAN and others'
+	@echo 'make bench       about ten minutes of measuring, beside kernel VXLAN and others'
 	@echo 'make docs        the documentation as a site, in build/site/index.html'
 	@echo 'make lab-kernel  the kernel of the lab machines, cached outside the tree'
 	@echo 'make lab-zipapp  the lab as one file, build/ipoibu-lab.pyz, that any Python from 3.11 on runs'

@@ -23,8 +23,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         help="measure the data path beside VXLAN and others",
         usage="ipoibu bench [options] [compare ...]",
         description="Measure throughput, latency, CPU time, memory and scale beside kernel VXLAN and"
-        " others, in turn, in network namespaces of this machine. It says first how long it takes: ten"
-        " minutes or more with all contenders, about 90 s with --quick.",
+        " others, in turn, in network namespaces of this machine. It says first how long it takes: about"
+        " ten minutes with all contenders, and 90 s with --quick.",
     )
     parser.add_argument(
         "--quick",
