@@ -85,9 +85,10 @@ def link_outside(
     """Let commands in this namespace reach the interface `name` of the process `pid`, which is in
     `namespace`. Root may make the link for `user`."""
     directory = make_namespace_dir(user)
-    _remove_dead_links(directory)
+    socket = socket_path(name, namespace)
+    _remove_dead_links(directory, socket)
     link = outside_link(directory, name, pid)
-    link.symlink_to(socket_path(name, namespace))
+    link.symlink_to(socket)
     try:
         yield
     finally:
@@ -96,12 +97,16 @@ def link_outside(
         remove_empty(directory)
 
 
-def _remove_dead_links(directory: Path) -> None:
-    """Remove the links whose process was killed; one that starts has a link before its socket."""
+def _remove_dead_links(directory: Path, ours: Path) -> None:
+    """Remove the links whose process was killed; one that starts has a link before its socket.
+
+    A process that we do not see may live, in a container, as long as its socket exists. But `ours` is our
+    process's: its namespace may have got the inode number of the one that a killed process was in.
+    """
     for link in directory.glob("*@*.sock"):
         is_alive = Path("/proc", link.stem.rpartition("@")[2]).exists()
-        if link.is_symlink() and not link.exists() and not is_alive:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if not is_alive and (link.readlink() == ours or not link.exists()):
                 link.unlink()
 
 

@@ -69,13 +69,34 @@ def test_a_run_is_linked_outside_as_long_as_it_lasts(runtime: Path) -> None:
     assert not runtime.exists()
 
 
-def test_the_link_of_a_killed_run_goes_with_the_next_one(runtime: Path) -> None:
+@pytest.mark.parametrize("inode", ["another", "the same"])
+def test_the_link_of_a_killed_run_goes_with_the_next_one(
+    runtime: Path, tmp_path: Path, inode: str
+) -> None:
     directory = paths.make_namespace_dir()
     ended = os.spawnlp(os.P_NOWAIT, "true", "true")
     os.waitpid(ended, 0)
-    (directory / f"ib0@{ended}.sock").symlink_to("/no/such.sock")
-    with paths.link_outside("ib0", os.getpid(), "/proc/self/ns/net"):
+    inside = tmp_path / "net"  # stands for the file of the new run's namespace
+    inside.touch()
+    socket = paths.make_namespace_dir(namespace=inside) / "ib0.sock"
+    socket.touch()
+    before = socket if inode == "the same" else Path("/no/such.sock")
+    (directory / f"ib0@{ended}.sock").symlink_to(before)
+    with paths.link_outside("ib0", os.getpid(), inside):
         assert paths.names() == [f"ib0@{os.getpid()}"]
+
+
+def test_a_link_of_a_process_that_we_do_not_see_stays_with_its_socket(
+    runtime: Path, tmp_path: Path
+) -> None:
+    directory = paths.make_namespace_dir()
+    ended = os.spawnlp(os.P_NOWAIT, "true", "true")
+    os.waitpid(ended, 0)
+    socket = tmp_path / "ib0.sock"
+    socket.touch()
+    (directory / f"ib0@{ended}.sock").symlink_to(socket)
+    with paths.link_outside("ib1", os.getpid(), "/proc/self/ns/net"):
+        assert paths.names() == [f"ib0@{ended}", f"ib1@{os.getpid()}"]
 
 
 def test_a_path_too_long_for_a_socket_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
