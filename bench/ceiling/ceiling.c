@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/train.h"
 
 enum {
     TURN_FRAMES = 16, /* in one direction before the other has its turn */
@@ -44,9 +45,10 @@ static int send_turn(struct ceiling *self, uint64_t now_ns)
 static int receive_turn(struct ceiling *self, uint64_t now_ns)
 {
     for (int n = 0; n < TURN_FRAMES; n++) {
-        int received = ceiling_receive(self);
-        if (received <= 0)
-            return received < 0 ? received : n;
+        ssize_t len = ipu_train_receive(self->udp, self->train, sizeof self->train, &self->each);
+        if (len < 0)
+            return len == -EAGAIN ? n : (int)len;
+        self->train_bytes = (size_t)len;
         int error = self->packet_bytes != 0 ? ceiling_connected_take_untrusted(self, now_ns)
                                             : ceiling_datagram_take_untrusted(self);
         if (error < 0)

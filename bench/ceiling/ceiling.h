@@ -106,13 +106,6 @@ int ceiling_run(struct ceiling *self);
 size_t ceiling_seal(struct ceiling *self, uint8_t *packet, size_t head, const uint8_t *payload,
                     size_t bytes);
 
-/* Sends packets of `each` bytes, of which the last may be shorter. Returns -EBADF when the socket
- * is closed; all other trouble loses the train, as a wire does. */
-int ceiling_send(const struct ceiling *self, const void *train, size_t bytes, size_t each);
-
-/* Receives a train. Returns 1, 0 without one, or a negative errno. */
-int ceiling_receive(struct ceiling *self);
-
 /* Takes the packet at *at of the received train, and moves *at behind it. Returns whether it is for
  * us and whole; `packet` and the payload are then what it says. */
 bool ceiling_next_untrusted(struct ceiling *self, size_t *at, struct soft_roce *packet,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/ip_header.h"
+#include "core/train.h"
 
 enum {
     PSN_MASK = 0xFFFFFF,
@@ -73,8 +74,8 @@ static uint8_t opcode_of(uint32_t i, uint32_t packets)
 
 static int send_train(struct ceiling *self, const struct ceiling_train *train)
 {
-    return ceiling_send(self, self->window + train->at, train->bytes,
-                        packet_stride(self->packet_bytes));
+    return ipu_train_send(self->udp, self->window + train->at, train->bytes,
+                          packet_stride(self->packet_bytes));
 }
 
 static int end_train(struct ceiling *self, struct ceiling_train *train)
@@ -175,7 +176,7 @@ static int answer(struct ceiling *self, uint8_t syndrome, uint32_t psn)
                              .syndrome = syndrome,
                              .msn = self->msn};
     ceiling_seal(self, packet, soft_roce_pack(packet, &roce), NULL, 0);
-    return ceiling_send(self, packet, sizeof packet, sizeof packet);
+    return ipu_train_send(self->udp, packet, sizeof packet, sizeof packet);
 }
 
 static int write_message(struct ceiling *self)

@@ -6,6 +6,7 @@
 
 #include "core/csum.h"
 #include "core/ip_header.h"
+#include "core/train.h"
 #include "pump/packets/segment.h"
 
 enum {
@@ -38,7 +39,7 @@ static int flush(struct ceiling *self)
 {
     int error = self->made_bytes == 0
                     ? 0
-                    : ceiling_send(self, self->made, self->made_bytes, self->made_each);
+                    : ipu_train_send(self->udp, self->made, self->made_bytes, self->made_each);
     self->made_bytes = self->made_packets = 0;
     return error;
 }

@@ -1,19 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "ceiling.h"
 
-#include <errno.h>
-#include <netinet/udp.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "soft/crc32.h"
-
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103 /* Linux 4.18 */
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104 /* Linux 5.0 */
-#endif
 
 enum { ROCE_PORT = 4791 };
 
@@ -45,44 +35,6 @@ size_t ceiling_seal(struct ceiling *self, uint8_t *packet, size_t head, const ui
         crc = soft_crc32_update(crc, packet + len, pad);
     soft_roce_put32le(packet + len + pad, crc);
     return len + pad + SOFT_ICRC_BYTES;
-}
-
-int ceiling_send(const struct ceiling *self, const void *train, size_t bytes, size_t each)
-{
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(uint16_t))] = {0};
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)train, .iov_len = bytes};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (bytes > each) {
-        uint16_t segment = (uint16_t)each;
-        msg.msg_control = control;
-        msg.msg_controllen = sizeof control;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_UDP;
-        c->cmsg_type = UDP_SEGMENT;
-        c->cmsg_len = CMSG_LEN(sizeof segment);
-        memcpy(CMSG_DATA(c), &segment, sizeof segment);
-    }
-    return sendmsg(self->udp, &msg, 0) < 0 && errno == EBADF ? -EBADF : 0;
-}
-
-int ceiling_receive(struct ceiling *self)
-{
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-    struct iovec iov = {.iov_base = self->train, .iov_len = sizeof self->train};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    ssize_t len = recvmsg(self->udp, &msg, 0);
-    if (len < 0)
-        return errno == EAGAIN || errno == EINTR || errno == ECONNREFUSED ? 0 : -errno;
-    self->train_bytes = self->each = (size_t)len;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c != NULL; c = CMSG_NXTHDR(&msg, c)) {
-        int each;
-        if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
-            memcpy(&each, CMSG_DATA(c), sizeof each);
-            self->each = (size_t)each;
-        }
-    }
-    return 1;
 }
 
 bool ceiling_next_untrusted(struct ceiling *self, size_t *at, struct soft_roce *packet,

@@ -5,11 +5,11 @@
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/ip_header.h"
+#include "core/train.h"
 #include "device/relay.h"
 #include "device/vnet.h"
 
@@ -36,19 +36,6 @@ static int send_turn(int tun, int udp)
             return -errno;
     }
     return TURN_FRAMES;
-}
-
-/* Returns the bytes of one datagram in the train that lies in the buffer. */
-static size_t datagram_bytes(struct msghdr *msg, size_t len)
-{
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL; c = CMSG_NXTHDR(msg, c)) {
-        int bytes;
-        if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
-            memcpy(&bytes, CMSG_DATA(c), sizeof bytes);
-            return (size_t)bytes;
-        }
-    }
-    return len;
 }
 
 /* Returns the bytes of the frame at `frame` with its vnet header; 0 without a whole frame. */
@@ -81,17 +68,11 @@ static int receive_turn(int udp, int tun)
 {
     int frames = 0;
     while (frames < TURN_FRAMES) {
-        _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-        struct iovec iov = {.iov_base = buffer, .iov_len = sizeof buffer};
-        struct msghdr msg = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = control,
-                             .msg_controllen = sizeof control};
-        ssize_t len = recvmsg(udp, &msg, 0);
+        size_t datagram;
+        ssize_t len = ipu_train_receive(udp, buffer, sizeof buffer, &datagram);
         if (len < 0)
-            return errno == EAGAIN || errno == EINTR || errno == ECONNREFUSED ? frames : -errno;
-        int written =
-            len == 0 ? 0 : write_train(tun, (size_t)len, datagram_bytes(&msg, (size_t)len));
+            return len == -EAGAIN ? frames : (int)len;
+        int written = len == 0 ? 0 : write_train(tun, (size_t)len, datagram);
         if (written < 0)
             return written;
         frames += written > 0 ? written : 1;
