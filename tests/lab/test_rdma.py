@@ -166,3 +166,17 @@ def test_an_infiniband_port_tells_its_counters(lab_kernel: Path, tmp_path: Path)
     assert int(lines[0]) > 0
     [heard] = [line for line in lines if line.startswith("PortRcvPkts")]
     assert int(heard.rpartition(".")[2]) > 0
+
+
+def test_a_datagram_without_a_link_is_lost_and_no_more(lab_kernel: Path, tmp_path: Path) -> None:
+    """rxe ends a queue pair whose packet the net device refuses: QP1 here, and with it the port's SA."""
+    script = """
+        veth_pair va vb; rdma_up rxe0 rxe va
+        ip neigh replace fe80::ff:fe00:102 lladdr 02:00:00:00:01:02 dev va nud permanent
+        has_carrier() { [[ $(</sys/class/net/$1/carrier) == "$2" ]]; }
+        ip link set vb down; until_true 20 "no carrier" has_carrier va 0
+        if perfquery -t 100 -C rxe0 0x102; then exit 1; fi # by the LID of vb
+        ip link set vb up; until_true 20 "the port" rdma_ready rxe0
+        ip link set ib0 up; until_true 20 "the broadcast group" has_carrier ib0 1
+    """
+    run(lab_kernel, [shell(script)], kernel_arguments=[INFINIBAND], directory=tmp_path)[0].check()

@@ -66,7 +66,7 @@ rails_first() { # CONTENDER ROUNDS
     rails_wire "$1" && rails_up "$1" || return 1
     meet up 60
     for ((round = 0; round < $2; round++)); do
-        until_true 20 "both rails" rails_ready "$1"
+        until_true 20 "both rails" rails_ready "$1" || { ipoibu show ib0; cat /tmp/ib0.log; return 1; } >&2
         active=$(rails_active "$1")
         meet "begin-$round" 60
         sleep 1
