@@ -145,7 +145,8 @@ def ceiling() -> Extension:
     """The contender of the benchmark that does what the protocol demands, and nothing else."""
     own = ["ext/python/ceiling.pyx", *map(str, sorted(Path("bench/ceiling").glob("*.c")))]
     packets = [f"ext/pump/packets/{name}.c" for name in ("coalesce", "mss", "segment")]
-    return extension("bench._ceiling", [*own, *packets, *c_files(("core", "soft"))], ["dl"])
+    sources = [*own, *packets, "ext/device/train.c", *c_files(("core", "soft"))]
+    return extension("bench._ceiling", sources, ["dl"])
 
 
 def agent() -> Extension:

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/clock.h"
-#include "core/train.h"
+#include "device/train.h"
 
 enum {
     TURN_FRAMES = 16, /* in one direction before the other has its turn */

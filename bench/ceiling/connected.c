@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "core/ip_header.h"
-#include "core/train.h"
+#include "device/train.h"
 
 enum {
     PSN_MASK = 0xFFFFFF,

@@ -6,7 +6,7 @@
 
 #include "core/csum.h"
 #include "core/ip_header.h"
-#include "core/train.h"
+#include "device/train.h"
 #include "pump/packets/segment.h"
 
 enum {

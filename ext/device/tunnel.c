@@ -2,23 +2,14 @@
 #include "device/tunnel.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/udp.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/ip_header.h"
-#include "core/train.h"
 #include "device/relay.h"
+#include "device/train.h"
 #include "device/vnet.h"
-
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103 /* Linux 4.18 */
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104 /* Linux 5.0 */
-#endif
 
 enum { TURN_FRAMES = 16 }; /* frames in one direction before the other has its turn */
 

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "core/train.h"
+#include "device/train.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/udp.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
-
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
 
 int ipu_train_send(int udp, const void *train, size_t bytes, size_t each)
 {

@@ -2,13 +2,22 @@
 #ifndef IPU_TRAIN_H
 #define IPU_TRAIN_H
 
+#include <netinet/in.h>
+#include <netinet/udp.h>
 #include <stddef.h>
 #include <sys/types.h>
 
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103 /* Linux 4.18 */
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104 /* Linux 5.0 */
+#endif
+
 /*
  * Trains of datagrams of one length, of which the last may be shorter: one system call of a
- * connected UDP socket moves up to 64 KiB (UDP_SEGMENT of Linux 4.18, UDP_GRO of 5.0). For the
- * contenders of the benchmark; any thread may call them.
+ * connected UDP socket moves up to 64 KiB (UDP_SEGMENT, UDP_GRO). For the contenders of the
+ * benchmark; any thread may call them.
  */
 
 /* Sends datagrams of `each` bytes. Returns 0, or -EBADF when the socket is closed; all other
